@@ -16,7 +16,7 @@ from groupkeeper.coordinator.core.routing import shard_of
 
 
 class GroupConfigStore:
-    """The configs of each group as strings, and those of each shard as overrides."""
+    """The configs of groups in two forms: as strings by group, and as overrides by shard."""
 
     def __init__(self, shards: int, limits: CoreLimits) -> None:
         """Start without configs. ``shards`` is the number of shards of groups."""

@@ -21,10 +21,11 @@ reply for another 1 ms.
 def list_groups(
     shard: ShardState, _group: Group | None, request: ListGroups, ticket: Ticket
 ) -> None:
-    """List the groups of this shard that pass the filters. If none passes, the answer is an empty
-    list, not an error.
+    """Examine at most ``MAX_LISTED`` groups of this shard, and list those that pass the filters. If
+    none passes, the answer is an empty list, not an error.
 
-    Lists at most ``MAX_LISTED`` groups, and returns the ids of the rest in ``left``.
+    The ids of groups that were not examined are in ``left``. The caller asks for them next
+    (``among``).
     """
     among: Collection[str] = shard.groups if request.among is None else request.among
     left: tuple[str, ...] = ()

@@ -95,7 +95,9 @@ TABLE: Final[Mapping[int, GatewayApi]] = {
         passed_below=10,
     ),
     1: _passed(
-        "Fetch", 15, "Replies of later versions have addresses of brokers after the records."
+        "Fetch",
+        15,
+        "Later versions are not listed: their replies have addresses of brokers after the records.",
     ),
     2: _passed("ListOffsets", 11),
     3: _rewritten("Metadata", 13, f"{_ADDRESSES} The journal topic is left out."),
@@ -132,7 +134,12 @@ TABLE: Final[Mapping[int, GatewayApi]] = {
     29: _passed("DescribeAcls", 3),
     30: _passed("CreateAcls", 3),
     31: _passed("DeleteAcls", 3),
-    32: _split("DescribeConfigs", 4, f"{_CONFIGS} Addresses of brokers are empty.", 1),
+    32: _split(
+        "DescribeConfigs",
+        4,
+        f"{_CONFIGS} Configs with addresses, such as advertised.listeners, have an empty value.",
+        1,
+    ),
     33: _split(
         "AlterConfigs",
         2,
@@ -156,7 +163,9 @@ TABLE: Final[Mapping[int, GatewayApi]] = {
     49: _passed("AlterClientQuotas", 1),
     50: _passed("DescribeUserScramCredentials", 0),
     51: _passed("AlterUserScramCredentials", 0),
-    55: _passed("DescribeQuorum", 1, "Replies of version 2 have addresses of controllers."),
+    55: _passed(
+        "DescribeQuorum", 1, "Version 2 is not listed: its replies have addresses of controllers."
+    ),
     57: _passed("UpdateFeatures", 2),
     60: _rewritten("DescribeCluster", 2, _ADDRESSES),
     61: _passed("DescribeProducers", 0),

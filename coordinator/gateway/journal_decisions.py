@@ -31,8 +31,8 @@ class LostShard(NamedTuple):
     reason: str
     pending: tuple[PendingView, ...]
     open: int = 0
-    """Further pending offsets, whose record is in the rest of the journal. Their transaction is
-    open, so the journal will still decide about them, and nobody else may."""
+    """The number of the shard's other pending offsets. The part of the journal that is left has
+    their records, so the ends of their transactions will decide about them. A person must not."""
 
 
 async def lost_shards(journal: Journal, coordinator: JournalCoordinator) -> list[LostShard]:

@@ -105,8 +105,8 @@ class PatternIndex:
         return len(self._waiting)
 
     def error(self, pattern: str) -> str | None:
-        """Return the reason why a member must not subscribe to a pattern; None if it may subscribe.
-        For a known pattern this costs one look-up.
+        """Add a pattern, or note that it is used. Return None, or the reason why a member must not
+        subscribe to it. For a known pattern this costs one look-up.
         """
         if pattern in self._patterns:
             self._hold(pattern)

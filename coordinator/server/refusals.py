@@ -28,8 +28,11 @@ QUIET: frozenset[str] = frozenset({CloseReason.IDLE, CloseReason.SHUTDOWN})
 
 
 _LIMITS: frozenset[str] = frozenset(CloseReason) - QUIET - {CloseReason.INTERNAL_ERROR}
-"""Reasons that mean that the peer exceeded a limit. Other reasons, such as the label of a
-``protocol.errors.ProtocolError``, mean a bad request."""
+"""Reasons that mean that the peer exceeded a limit.
+
+A reason in none of these sets is an error of ours (``INTERNAL_ERROR``), or the label of a
+``protocol.errors.ProtocolError``: the peer sent a bad request.
+"""
 
 
 _UPSTREAM: frozenset[str] = frozenset({UPSTREAM_LOST, UPSTREAM_BAD_REPLY})

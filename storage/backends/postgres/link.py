@@ -136,8 +136,8 @@ def explained(name: str, error: Exception) -> StorageError:
 
 
 def missing_grant(text: str) -> str:
-    """Return the GRANT statement that repairs an error about a missing right. The owner of the
-    object, or a superuser, has to run this statement.
+    """Return advice for a message about a missing right: the GRANT that the owner of the object, or
+    a superuser, has to run.
     """
     found = re.search(r"(?:permission denied for|must be owner of) (\w+) (\S+)", text)
     kind, name = found.groups() if found else ("", "")

@@ -107,8 +107,8 @@ class Changes(NamedTuple):
     groups: list[GroupKey]
     """The groups that it changes."""
     requests: int
-    """The number of steps that changed a group. A load has to apply them again until the groups are
-    folded."""
+    """The number of requests that changed a group. A load has to apply them again until the groups
+    are folded."""
     commits: int
     """The number of batches that are one commit and nothing else: most batches."""
     others: list[tuple[ShardId, Batch]]
