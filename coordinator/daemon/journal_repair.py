@@ -34,11 +34,11 @@ class RepairFailed(Exception):
 
 
 class _Stored:
-    """The id of the store's cluster, for ``UpstreamBrokers``. It is "" until the upstream is known
-    to be that cluster. While it is "", the topics of the upstream are not observed.
-    """
+    """The facts about the upstream that ``UpstreamBrokers`` asks for (``StoredCluster``)."""
 
     cluster_id = ""
+    """The id of the cluster to which the store belongs. It is "" until ``_brokers`` has found that
+    the upstream is this cluster. Until then the topics of the upstream are not read."""
 
 
 @asynccontextmanager

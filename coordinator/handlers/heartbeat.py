@@ -31,8 +31,9 @@ length. It then differs from every remembered body, because those are shorter.""
 def handle(exchange: Exchange, services: Services) -> None:
     """Submit the heartbeat. It is usually answered before this returns.
 
-    A member sends the same heartbeat again and again. If version, body and client are those of the
-    last heartbeat, its parsed request is submitted again.
+    A member sends the same heartbeat again and again. If version, body and client equal those of
+    the last heartbeat of the connection, the request made from that one is submitted again. So the
+    body is not parsed.
     """
     offset = exchange.body_at
     body = exchange.frame[offset : offset + _MOST_BYTES]

@@ -189,8 +189,11 @@ def canonical(record: Record) -> bytes:
 
 
 def _sorted(metadata: GroupMetadata | None) -> GroupMetadata | None:
-    """Return a consumer group with its members in the order of their ids. Kafka keeps each of them
-    under a key of its own, so they have no other order.
+    """Return a consumer group with its subscriptions and its members sorted, the members by their
+    ids. Return anything else unchanged.
+
+    A store in topics of Kafka keeps each member under a key of its own, so it does not keep the
+    order of the members.
     """
     if not isinstance(metadata, ConsumerGroupRecord):
         return metadata

@@ -46,7 +46,7 @@ class MemberTarget(NamedTuple):
     epoch: int
     partitions: Partitions
     topics: Set[str]
-    """The topics that the member subscribes to now. Partitions of other topics do not count."""
+    """The topics that the member subscribes to now. ``partitions`` of other topics are ignored."""
 
 
 def reconcile(

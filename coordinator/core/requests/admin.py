@@ -1,4 +1,6 @@
-"""Requests of administrators and hosts: lists, descriptions and deletions of groups."""
+"""Requests of administrators, and of programs that embed the coordinator: lists, descriptions and
+deletions of groups.
+"""
 
 # A class attribute that overrides a declaration is never assigned again.
 # mypy: disable-error-code="mutable-override"

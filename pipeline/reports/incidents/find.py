@@ -83,9 +83,12 @@ def _as_of_ms(scope: Scope) -> int | None:
 
 
 def _of_rule(rule: Rule, facts: Facts) -> DataFrame:
-    """Return the incidents of a rule. Findings about the same subject form one incident if at most
-    ``quiet_minutes`` are between them, or a minute if the rule ``is_lasting``. Incidents that do
-    not reach the bounds of the rule are left out.
+    """Return the incidents of a rule, one row each.
+
+    An incident is a sequence of findings about the same subject. A finding belongs to the same
+    incident as the one before it if the time between them is at most ``quiet_minutes``. For a rule
+    that ``is_lasting``, the limit is one minute. Incidents that do not reach the bounds of the
+    rule are left out.
     """
     quiet_ms = MINUTE_MS if rule.is_lasting else facts.bounds.quiet_minutes * MINUTE_MS
     key = (*GROUP, "subject")

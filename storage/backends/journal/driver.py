@@ -122,8 +122,8 @@ class Fold(NamedTuple):
 
 
 class LogSpan(NamedTuple):
-    """The range of events of one log that the event log of the store has. No event of the range is
-    missing.
+    """The events of one log (``log_id``) that are in the event log of the store: those from
+    ``first_seq`` to ``last_seq``. None of them is missing, unless old events are being deleted.
     """
 
     log_id: str

@@ -176,8 +176,8 @@ OLD_LIVES: Final = """SELECT node_id, count(*) AS lives FROM lives AS old
     WHERE is_freed AND EXISTS (
         SELECT 1 FROM lives WHERE lives.node_id = old.node_id AND lives.number > old.number)
     GROUP BY node_id ORDER BY node_id"""
-"""SQL that counts the ended lives that no start needs. The newest life of a node is needed, because
-it has the end of the node's log."""
+"""SQL that counts, for each node, the ended lives that can be deleted. The newest life of a node
+must stay: it has the end of the node's log, which the next life continues."""
 
 DELETE_OLD_LIVES: Final = """DELETE FROM lives AS old
     WHERE is_freed AND EXISTS (
