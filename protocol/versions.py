@@ -126,7 +126,7 @@ APIS: Final[tuple[Api, ...]] = (
         12,
         f"{_NO_RECORDS}: a request waits and gets nothing. An offset above the partition's end "
         "gets OFFSET_OUT_OF_RANGE.",
-        "There are no fetch sessions: a session id other than 0 gets FETCH_SESSION_ID_NOT_FOUND.",
+        "There are no fetch sessions: an incremental fetch gets FETCH_SESSION_ID_NOT_FOUND.",
     ),
     _api(
         ApiKey.LIST_OFFSETS,

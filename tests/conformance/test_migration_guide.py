@@ -90,7 +90,7 @@ def test_java_refuses_the_settings_that_the_guide_removes(hosts):
 @pytest.mark.clients
 @pytest.mark.go
 def test_franz_go_follows_its_first_balancer(server, hosts):
-    how, others = row("franz-go with `kgo.ServerSideBalancer`")
+    how, others = row("franz-go 1.22")
     good, bad = re.findall(r"`(\w+Balancer)`", how), re.findall(r"`(\w+Balancer)`", others)
     assert (len(good), bad) == (3, ["RoundRobinBalancer"])
     host = hosts.shared("franz-go")

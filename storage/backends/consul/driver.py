@@ -1,8 +1,8 @@
 """A shared store in Consul: the calls of ``storage.backends.journal.driver`` as transactions on
 keys. That file explains the words life, beat, journal and fold.
 
-A life has a key until it ends. Each transaction that writes checks first that this key exists. No
-session and no TTL of Consul decides about a life.
+A life has a key until it ends. Each transaction that writes checks first that this key is still the
+same. No session and no TTL of Consul decides about a life.
 
 This file is long because every call of the journal is here.
 """
