@@ -4,7 +4,7 @@
     python -m bench.by_turns hot_bench --compiled       whole requests, compiled
     python -m bench.by_turns micro --base HEAD~3 --rounds 5
 
-It prints the best of all rounds on both sides. Other load on the machine comes and goes, so it
+It prints the medians of all rounds on both sides. Other load on the machine comes and goes, so it
 reaches both. The benchmarks are those that print the table of ``bench/figures.py``.
 """
 
@@ -13,10 +13,11 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from bench.guard import BASE, compile_in_place, take_commit, take_working_tree
@@ -46,11 +47,11 @@ def main() -> int:
         if chosen.compiled:
             for tree in trees.values():
                 compile_in_place(tree)
-        best: dict[str, Figures] = {side: {} for side in trees}
+        rounds: dict[str, list[Figures]] = {side: [] for side in trees}
         for number in range(chosen.rounds):
             for side in list(trees)[:: -1 if number % 2 else 1]:
-                merge(best[side], run(trees[side], chosen.benchmark))
-    show(best["base"], best["change"])
+                rounds[side].append(run(trees[side], chosen.benchmark))
+    show(medians(rounds["base"]), medians(rounds["change"]))
     return 0
 
 
@@ -76,10 +77,10 @@ def parse(table: str) -> Figures:
     return {line["name"]: float(line["us"]) for line in lines if line}
 
 
-def merge(best: Figures, found: Figures) -> None:
-    """Keep the lowest value of each figure in ``best``."""
-    for name, us in found.items():
-        best[name] = min(us, best.get(name, us))
+def medians(rounds: Sequence[Figures]) -> Figures:
+    """Return the median of each figure over the rounds."""
+    names = dict.fromkeys(name for found in rounds for name in found)
+    return {name: statistics.median(f[name] for f in rounds if name in f) for name in names}
 
 
 def show(base: Mapping[str, float], change: Mapping[str, float]) -> None:

@@ -182,7 +182,7 @@ def _print_group(group: GroupReport) -> None:
 def _print_what_is_wrong(group: GroupReport) -> None:
     for unknown in group.unknown_topics:
         nearest = "" if unknown.nearest is None else f", nearest: {plain(unknown.nearest)}"
-        print_facts({"UNKNOWN": f"no such topic: {unknown.topic}{nearest}"})
+        print_facts({"UNKNOWN": f"no such topic here: {unknown.topic}{nearest}"})
     waiting = group.waiting
     if waiting is None:
         return

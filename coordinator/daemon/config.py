@@ -351,11 +351,13 @@ class StaticSettings(Section):
     def _names_are_unique(self) -> StaticSettings:
         seen: dict[str, str] = {}
         for topic in self.topics:
-            other = seen.setdefault(metric_name(topic.name), topic.name)
-            if other == topic.name and sum(t.name == topic.name for t in self.topics) > 1:
+            shown = metric_name(topic.name)
+            other = seen.get(shown)
+            if other == topic.name:
                 raise ValueError(f"topic {topic.name!r} is listed twice")
-            if other != topic.name:
+            if other is not None:
                 raise ValueError(f"topic {topic.name!r} collides with topic {other!r} in metrics")
+            seen[shown] = topic.name
         return self
 
 

@@ -24,11 +24,9 @@ def test_the_table_of_a_benchmark_is_read_as_it_is_printed(capsys):
     ]
 
 
-def test_the_best_of_all_rounds_counts():
-    best: by_turns.Figures = {}
-    for us in (3.0, 2.0, 4.0):
-        by_turns.merge(best, {"core x": us})
-    assert best == {"core x": 2.0}
+def test_the_median_of_all_rounds_counts():
+    rounds = [{"core x": us} for us in (3.0, 2.0, 9.0)]
+    assert by_turns.medians([*rounds, {"core y": 1.0}]) == {"core x": 3.0, "core y": 1.0}
 
 
 def test_a_figure_of_one_side_has_no_change(capsys):

@@ -250,8 +250,8 @@ def test_describe_shows_state_members_and_offsets_with_their_lag(groupkeeper):
 @pytest.mark.parametrize(
     ("topic", "said"),
     [
-        ("oders", "no such topic: oders, nearest: orders"),
-        ("shipments", "no such topic: shipments"),
+        ("oders", "no such topic here: oders, nearest: orders"),
+        ("shipments", "no such topic here: shipments"),
     ],
 )
 def test_describe_names_a_topic_that_is_not_there_and_the_nearest(groupkeeper, topic, said):

@@ -167,7 +167,7 @@ def test_the_command_line_names_a_topic_that_a_consumer_group_does_not_find(
     shown, exact = described(server, "g")
     assert "TOPICS       oders orders" in shown
     assert "PATTERNS     bill.*" in shown
-    assert "UNKNOWN      no such topic: oders, nearest: orders" in shown
+    assert "UNKNOWN      no such topic here: oders, nearest: orders" in shown
     assert exact["unknown_topics"] == [{"topic": "oders", "nearest": "orders"}]
     assert (exact["waiting"], exact["patterns"]) == (None, ["bill.*"])
 

@@ -309,8 +309,8 @@ func (t *T) shopifyLeader(topic string) *shopify.Broker {
 	return broker
 }
 
-// shopifyStoreAway is told of a store that fails: the commit on its way to look for the coordinator
-// (16), whatever comes while the store is loaded that it loads (14). Its host mends the store then.
+// shopifyStoreAway meets a store that fails: while its groups are loaded again, every request gets
+// error 14. Its host mends the store then.
 func shopifyStoreAway(t *T) {
 	client := t.shopifyClient()
 	member := &shopifyMember{t: t, broker: t.shopifyCoordinator(client), generation: -1}

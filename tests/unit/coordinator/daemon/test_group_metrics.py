@@ -176,6 +176,11 @@ def test_what_is_small_but_many_is_read_in_pieces() -> None:
     assert full.dropped == 3 * count + 1
 
 
+def test_a_slice_leaves_half_of_what_a_turn_may_take_to_its_last_piece():
+    """A snapshot takes at most 2 ms of a turn, and a slice ends after the piece that exceeds it."""
+    assert exposition.SLICE_MS <= 1
+
+
 async def test_others_have_their_turn_between_the_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exposition, "SLICE_MS", 0)  # each piece takes longer than a slice
     count = 5 * PIECE_SERIES
