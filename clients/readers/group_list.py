@@ -14,7 +14,9 @@ from groupkeeper.storage.connections.consul import ConsulClient
 
 
 class PartitionRow(NamedTuple):
-    """A partition that has an owner or a position, or a member that has no partition."""
+    """A partition that has an owner or a position. With ``partition`` None: a member that has no
+    partition of this topic.
+    """
 
     topic: str
     partition: int | None

@@ -42,7 +42,8 @@ class Chain:
     begins: Mapping[str, LogBegin]
     """The beginning of each log whose first event is ``log_started``."""
     ends: Mapping[str, int]
-    """The last known seq of each log. The event with this seq is in a file, or lost for good."""
+    """Log -> the last seq in its files, or in files that the manifest records as damaged. A log
+    that has neither is not here (``listed``)."""
     snapshots: Collection[str]
     """The logs of snapshots."""
     listed: Mapping[str, int] = field(default_factory=dict)

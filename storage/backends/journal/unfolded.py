@@ -64,7 +64,8 @@ class Unfolded:
 
     def __init__(self) -> None:
         self.requests = 0
-        """The number of requests in the journal that may not be part of a saved value yet."""
+        """The number of requests in the entries that no fold has deleted yet. Some of them may
+        already be part of a saved value."""
         self._rows: OrderedDict[Key, int] = OrderedDict()
         self._records: dict[Key, bytes | None] = {}
         """The newest keyed records that are not saved; None if a key was cleared."""

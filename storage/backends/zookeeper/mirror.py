@@ -1,4 +1,6 @@
-"""Writes the mirror in the layout of Kafka's classic consumers (``storage.backends.mirror``)."""
+"""Writes the mirror: copies of the groups for other programs (``storage.backends.mirror``), where
+Kafka's consumers before 0.9 kept their state in ZooKeeper.
+"""
 
 from __future__ import annotations
 
