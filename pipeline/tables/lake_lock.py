@@ -4,14 +4,13 @@ the process ends.
 
 from __future__ import annotations
 
+import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
-
-from groupkeeper.storage.file_lock import LockedFile, LockHeld
 
 LOCK: Final = "_lock"
 """The file in the tables' folder; Spark ignores names that begin with an underscore."""
@@ -33,12 +32,13 @@ def only_writer(root: str) -> Iterator[None]:
         yield
         return
     folder.mkdir(parents=True, exist_ok=True)
-    # the file is never removed, because otherwise two processes could hold it
-    lock = _acquire(folder)
+    # closed when this process ends; never removed, because otherwise two processes could hold it
+    fd = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
+        _take(fd, folder)
         yield
     finally:
-        lock.release()
+        os.close(fd)
 
 
 def local_folder(root: str) -> Path | None:
@@ -49,14 +49,14 @@ def local_folder(root: str) -> Path | None:
     return Path(unquote(address.path)) if address.scheme == "file" else None
 
 
-def _acquire(folder: Path) -> LockedFile:
+def _take(fd: int, folder: Path) -> None:
     try:
-        lock = LockedFile(folder / LOCK)
-    except LockHeld as held:
-        holder = str(os.getpid()) if held.is_ours else held.holder or "unknown"
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        holder = os.pread(fd, 20, 0).decode("ascii", "replace").strip() or "unknown"
         raise TablesBusy(
             f"{folder}: another job writes these tables (process {holder}); nothing was done. Run "
             "this again when it has ended"
         ) from None
-    lock.write(f"{os.getpid()}\n")
-    return lock
+    os.ftruncate(fd, 0)
+    os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -50,36 +49,6 @@ def test_a_writer_that_is_killed_leaves_the_tables_to_the_next(tmp_path: Path) -
         holder.wait()
     with only_writer(str(tmp_path)):
         pass
-
-
-def test_a_forked_child_does_not_keep_the_lock_of_a_job_that_has_ended(tmp_path: Path) -> None:
-    waits, ends = os.pipe()
-    with only_writer(str(tmp_path)):
-        child = os.fork()
-        if not child:
-            os.close(ends)
-            os.read(waits, 1)  # until the parent has seen the lock, or has ended
-            os._exit(0)
-    os.close(waits)
-    try:
-        with only_writer(str(tmp_path)):
-            pass
-    finally:
-        os.close(ends)
-        os.waitpid(child, 0)
-
-
-def test_a_forked_child_neither_holds_nor_releases_the_lock_of_its_parent(tmp_path: Path) -> None:
-    with only_writer(str(tmp_path)):
-        child = os.fork()
-        if not child:
-            code = 1
-            with suppress(TablesBusy), only_writer(str(tmp_path)):
-                code = 2
-            os._exit(code)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
-        with pytest.raises(TablesBusy), only_writer(f"{tmp_path}/../{tmp_path.name}"):
-            pass
 
 
 @pytest.mark.parametrize(
