@@ -34,10 +34,14 @@ def only_writer(root: str) -> Iterator[None]:
     folder.mkdir(parents=True, exist_ok=True)
     # closed when this process ends; never removed, because otherwise two processes could hold it
     fd = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    owner = os.getpid()
     try:
         _take(fd, folder)
         yield
     finally:
+        # A forked child shares the lock. Without the unlock, it would keep it after this job.
+        if os.getpid() == owner:
+            fcntl.flock(fd, fcntl.LOCK_UN)
         os.close(fd)
 
 

@@ -93,7 +93,7 @@ class Copier:
             metadata = self.consumer.consumer_group_metadata()
             self.producer.send_offsets_to_transaction(positions, metadata, 60)
             if self.transactions % 3 == 0:
-                self.producer.abort_transaction(60)
+                self._abort()
                 self._rewind()
             else:
                 self.producer.commit_transaction(60)
@@ -105,11 +105,16 @@ class Copier:
     def _recover(self, error: KafkaException) -> None:
         try:
             if not error.args[0].fatal():
-                self.producer.abort_transaction(60)
+                self._abort()
                 return
         except KafkaException as again:
             self.failures.append(str(again))
         self.producer = self._producer()
+
+    def _abort(self) -> None:
+        """Abort after all records have left the queue: docs/operate/troubleshooting.md."""
+        self.producer.flush(60)
+        self.producer.abort_transaction(60)
 
     def _rewind(self) -> None:
         """Go back to what is committed."""

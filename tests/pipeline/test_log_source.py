@@ -80,7 +80,7 @@ def test_what_the_page_says_of_a_notebook_works(spark, daemon, store, capsys):
 
 def test_its_columns_are_those_of_bronze_except_those_that_the_page_names():
     page = (ROOT / "docs" / "reference" / "tables.md").read_text()
-    (named,) = re.findall(r"columns of `read_events`, except (.*?),\s+which describe", page)
+    (named,) = re.findall(r"columns of `read_events`, except (.*?),\s+which\s+describe", page)
     lacking = set(BRONZE_SCHEMA.names) - set(EVENT_SCHEMA.names)
     assert set(re.findall(r"`(\w+)`", named)) == lacking == {"dt", "batch_id", "segment", "rest"}
 

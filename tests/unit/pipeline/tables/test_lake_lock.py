@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,35 @@ def test_a_writer_that_is_killed_leaves_the_tables_to_the_next(tmp_path: Path) -
         holder.wait()
     with only_writer(str(tmp_path)):
         pass
+
+
+def test_a_forked_child_does_not_keep_the_lock_of_a_job_that_has_ended(tmp_path: Path) -> None:
+    waits, ends = os.pipe()
+    with only_writer(str(tmp_path)):
+        child = os.fork()
+        if not child:
+            os.close(ends)
+            os.read(waits, 1)  # until the parent has seen the lock, or has ended
+            os._exit(0)
+    os.close(waits)
+    try:
+        with only_writer(str(tmp_path)):
+            pass
+    finally:
+        os.close(ends)
+        os.waitpid(child, 0)
+
+
+def test_a_forked_child_does_not_release_the_lock_of_its_parent(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        stack.enter_context(only_writer(str(tmp_path)))
+        child = os.fork()
+        if not child:
+            stack.close()  # as an error in the child would do
+            os._exit(0)
+        os.waitpid(child, 0)
+        with pytest.raises(TablesBusy), only_writer(f"{tmp_path}/../{tmp_path.name}"):
+            pass
 
 
 @pytest.mark.parametrize(
