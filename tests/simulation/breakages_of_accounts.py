@@ -22,8 +22,9 @@ from groupkeeper.coordinator.core.offsets import deletion
 from groupkeeper.coordinator.core.offsets import sweep as topic_sweep
 from groupkeeper.coordinator.core.requests.membership import Heartbeat, LeaveGroupResult
 from groupkeeper.coordinator.core.state import ShardState
-from groupkeeper.coordinator.runtime import lane
-from groupkeeper.coordinator.runtime.lane import Append, Lane
+from groupkeeper.coordinator.runtime import gathering, lane
+from groupkeeper.coordinator.runtime.gathering import Append
+from groupkeeper.coordinator.runtime.lane import Lane
 from groupkeeper.coordinator.runtime.slot import Slot, Write
 
 Patch = pytest.MonkeyPatch
@@ -174,7 +175,8 @@ class _Heard(Append):
 
 
 def append_that_was_given_up_is_heard(patch: Patch) -> None:
-    patch.setattr(lane, "Append", _Heard)
+    for module in (gathering, lane):
+        patch.setattr(module, "Append", _Heard)
 
 
 ACCOUNTS: Final[dict[str, tuple[Callable[[Patch], None], str]]] = {
