@@ -103,17 +103,25 @@ def run_and_forward(command: list[str], env: Mapping[str, str]) -> int:
     gets once, as SIGINT; return its exit code. A session of its own keeps what it starts from
     getting the terminal's Ctrl-C too.
     """
-    process = subprocess.Popen(command, env=env, start_new_session=True)
-    told = False
+    process: subprocess.Popen[bytes] | None = None
+    asked = told = False
 
-    def forward(*_: object) -> None:
+    def tell() -> None:
         nonlocal told
-        if not told:
+        if asked and process is not None and not told:
             told = True
             process.send_signal(signal.SIGINT)
 
+    def forward(*_: object) -> None:
+        nonlocal asked
+        asked = True
+        tell()
+
+    # before the start: a signal that comes in between would end this process alone
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, forward)
+    process = subprocess.Popen(command, env=env, start_new_session=True)
+    tell()
     return process.wait()
 
 
