@@ -69,6 +69,7 @@ def check_command(
     settings = settings_of(config)
     identity = StoreIdentity(settings.kafka.cluster_id, settings.offsets.topic_num_partitions)
     url, timeout_ms = settings.storage.url, settings.storage.append_timeout_ms
+    ttl_ms = settings.cluster.lease_ttl_ms
     place = StorePlace(url, settings.storage.password_file).with_password_file(password_file)
     try:
         password = place.password()
@@ -76,7 +77,12 @@ def check_command(
         if repair:
             left = asyncio.run(
                 repair_store(
-                    url, identity, append_timeout_ms=timeout_ms, password=password, applies=apply
+                    url,
+                    identity,
+                    append_timeout_ms=timeout_ms,
+                    lease_ttl_ms=ttl_ms,
+                    password=password,
+                    applies=apply,
                 )
             )
         report = asyncio.run(
@@ -84,6 +90,7 @@ def check_command(
                 url,
                 identity,
                 append_timeout_ms=timeout_ms,
+                lease_ttl_ms=ttl_ms,
                 password=password,
                 measures_writes=write,
             )

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from groupkeeper.storage.base import StoreIdentity, StoreRefused
-from groupkeeper.storage.leases.lives import DEFAULT_LEASE_TTL_MS
 from groupkeeper.storage.open import (
     JOURNALS,
     KAFKA,
@@ -37,11 +36,13 @@ async def check_store(
     identity: StoreIdentity,
     *,
     append_timeout_ms: int,
+    lease_ttl_ms: int,
     password: str | None = None,
     measures_writes: bool = False,
 ) -> StoreReport:
     """Read the whole store of a URL, and measure its speed. Raises StorageError if the store cannot
-    be opened. See ``storage.tools.check``.
+    be opened. See ``storage.tools.check``. ``lease_ttl_ms`` is ``cluster.lease_ttl_ms`` of the
+    daemons.
     """
     from groupkeeper.storage.tools import check
 
@@ -56,12 +57,12 @@ async def check_store(
             kafka_place(url, password),
             identity,
             append_timeout_ms=append_timeout_ms,
-            lease_ttl_ms=DEFAULT_LEASE_TTL_MS,
+            lease_ttl_ms=lease_ttl_ms,
             measures_writes=measures_writes,
         )
     if scheme_of(url) not in JOURNALS:
         raise StoreRefused(f"storage.url: a {scheme_of(url)} store cannot be checked")
-    driver = journal_driver(url, append_timeout_ms, DEFAULT_LEASE_TTL_MS, password)
+    driver = journal_driver(url, append_timeout_ms, lease_ttl_ms, password)
     return await check.check_journal(driver, identity, measures_writes=measures_writes)
 
 
@@ -70,10 +71,13 @@ async def repair_store(
     identity: StoreIdentity,
     *,
     append_timeout_ms: int,
+    lease_ttl_ms: int,
     password: str | None = None,
     applies: bool,
 ) -> list[str]:
     """Return the faults in the store of a URL, a line each. If ``applies``, also mend them.
+    ``lease_ttl_ms`` is ``cluster.lease_ttl_ms`` of the daemons: with a shorter time, a repair could
+    treat a daemon that has just started as dead.
 
     Raises StoreRefused if a process uses the store, or if the store has no journal.
     """
@@ -86,8 +90,8 @@ async def repair_store(
             f"storage.url: there is nothing to repair in a {scheme_of(url)} store: interrupted "
             "writes leave nothing behind that a start does not remove"
         )
-    driver = journal_driver(url, append_timeout_ms, DEFAULT_LEASE_TTL_MS, password)
-    return await repair(driver, identity, applies=applies, lease_ttl_ms=DEFAULT_LEASE_TTL_MS)
+    driver = journal_driver(url, append_timeout_ms, lease_ttl_ms, password)
+    return await repair(driver, identity, applies=applies, lease_ttl_ms=lease_ttl_ms)
 
 
 async def move_store(  # noqa: PLR0913 - each is a setting
@@ -96,7 +100,7 @@ async def move_store(  # noqa: PLR0913 - each is a setting
     identity: StoreIdentity,
     *,
     append_timeout_ms: int,
-    lease_ttl_ms: int = DEFAULT_LEASE_TTL_MS,
+    lease_ttl_ms: int,
     node_id: int = 1,
     password: str | None = None,
     target_password: str | None = None,

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 from groupkeeper.storage.backends.journal.beating import beating
 from groupkeeper.storage.backends.journal.driver import JournalDriver
-from groupkeeper.storage.backends.journal.others import in_use, wait_until_dead
+from groupkeeper.storage.backends.journal.others import begin_alone
 from groupkeeper.storage.backends.journal.store import boot_time_ms
 from groupkeeper.storage.leases.lives import NodeLife
 
@@ -29,12 +29,7 @@ async def short_life(
     """
     name = f"groupkeeper storage {command}"
     life = NodeLife(0, f"{command}-{uuid.uuid4().hex}", name, 0)
-    begun = await driver.begin_life(life)
-    if begun.others:
-        await wait_until_dead(driver, begun.others, lease_ttl_ms, timer_ms)
-        begun = await driver.begin_life(life)
-        if begun.others:
-            raise in_use(driver, begun.others[0])
+    await begin_alone(driver, life, lease_ttl_ms, timer_ms)
     try:
         async with beating(driver, life.life_id, lease_ttl_ms):
             yield life.life_id

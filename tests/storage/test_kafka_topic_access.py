@@ -74,6 +74,7 @@ async def test_a_user_with_the_rights_of_the_docs_stores_and_loads(
         url,
         IDENTITY,
         append_timeout_ms=5_000,
+        lease_ttl_ms=2_000,
         password=PASSWORD if "@" in url else None,
         measures_writes=True,
     )

@@ -323,6 +323,7 @@ async def test_urls_between_which_nothing_can_move_are_refused(
             target.format(tmp_path),
             IDENTITY,
             append_timeout_ms=1_000,
+            lease_ttl_ms=2_000,
             progress=lambda done, all_: None,
         )
     assert not (tmp_path / "none.db").exists()  # nothing was created

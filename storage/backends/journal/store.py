@@ -32,7 +32,7 @@ from groupkeeper.storage.backends.journal.driver import (
 )
 from groupkeeper.storage.backends.journal.event_source import JournalEvents
 from groupkeeper.storage.backends.journal.life_journal import LifeJournal, error_text, is_told
-from groupkeeper.storage.backends.journal.others import in_use, wait_until_dead
+from groupkeeper.storage.backends.journal.others import begin_alone
 from groupkeeper.storage.backends.journal.succession import fold_ended
 from groupkeeper.storage.base import (
     CLUSTER_SHARD,
@@ -240,12 +240,7 @@ class JournalStorage:
         self._begun.clear()
         life = NodeLife(self._node_id, self._new_id(), self._name, counter=0)
         self._begun.append(life.life_id)
-        begun = await self._driver.begin_life(life)
-        if begun.others:
-            await wait_until_dead(self._driver, begun.others, self._ttl_ms, self._timer_ms)
-            begun = await self._driver.begin_life(life)
-            if begun.others:
-                raise in_use(self._driver, begun.others[0])
+        begun = await begin_alone(self._driver, life, self._ttl_ms, self._timer_ms)
         return Succession(life.life_id, begun.end)
 
     async def _fold_ended_lives(self, life_id: str) -> None:

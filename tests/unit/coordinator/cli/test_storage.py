@@ -244,6 +244,23 @@ def test_a_move_has_the_time_to_live_of_the_daemons(
     assert ttls_ms[:2] == [30_000, 30_000]
 
 
+def test_a_repair_and_a_check_have_the_time_to_live_of_the_daemons(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a shorter one a repair could end the life of a daemon that has just started."""
+    ttls_ms = []
+
+    def driver(url: str, timeout_ms: int, ttl_ms: int, password: str | None) -> FakeDriver:
+        ttls_ms.append(ttl_ms)
+        return FakeDriver(FakeServer())
+
+    monkeypatch.setattr(by_url, "journal_driver", driver)
+    monkeypatch.setenv("GROUPKEEPER_STORAGE__URL", ON_SERVER)
+    monkeypatch.setenv("GROUPKEEPER_CLUSTER__LEASE_TTL_MS", "30000")
+    run("check", "--repair", "--apply")
+    assert ttls_ms == [30_000, 30_000]
+
+
 def test_a_move_writes_the_events_of_every_node_of_the_old_store_into_files(
     store: Path, server: FakeServer
 ) -> None:
