@@ -7,4 +7,4 @@ CLI_CLIENT_ID = "groupkeeper-cli"
 for.
 """
 
-VERSION = "0.2.0.dev11"
+VERSION = "0.2.0.dev12"
