@@ -7,7 +7,9 @@ from Maven's jars with the flags of its start script. The echo returns every fra
 from __future__ import annotations
 
 import json
+import os
 import select
+import shutil
 import subprocess
 import sysconfig
 from collections.abc import Iterator
@@ -177,7 +179,8 @@ def groupkeeper(directory: Path, python: str, topics: dict[str, int]) -> Groupke
         settings=SETTINGS,
         environment={"PYTHONPATH": _path(tree)},
     )
-    daemon.python = python
+    # The daemon starts in a directory of its own. A path of this directory means nothing there.
+    daemon.python = os.path.abspath(shutil.which(python) or python)
     return daemon
 
 
