@@ -93,7 +93,8 @@ def main() -> None:
     kills = int(sys.argv[1]) if len(sys.argv) > 1 else KILLS
     loops = int(sys.argv[2]) if len(sys.argv) > 2 else 0
     burning = [subprocess.Popen([sys.executable, "-c", BURN]) for _ in range(loops)]
-    with tempfile.TemporaryDirectory() as name:
+    # The sealing process of a killed daemon may still write bytecode here.
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
         keep_bytecode(str(Path(name) / "bytecode"))
         daemon = Daemon(Path(name), topics={"orders": 12})
         daemon.start()
