@@ -59,10 +59,12 @@ def run(  # noqa: PLR0913  the options of a command
     """Bring the tables up to date once. With ``continuous``, do this every minute and never return.
 
     Return False if a day could not be computed because events are missing, or if
-    ``problems_of_files`` finds a problem. ``saw`` has the inputs of this run, from before the log
-    was read. They are written to a file, so that the next run can end before it starts Spark if
-    nothing is new. With ``continuous``, ``before_each`` is called before each round except the
-    first. ``say`` is called with each line for the user.
+    ``problems_of_files`` finds a problem.
+
+    ``saw`` describes the inputs of this run, as they were before the log was read. It is written to
+    a file. If the next run finds the same inputs, it ends without starting Spark. With
+    ``continuous``, ``before_each`` is called before each round except the first. ``say`` is called
+    with each line for the user.
     """
     lake = Lake(out.rstrip("/"))
     last_said: list[str] = []
@@ -116,8 +118,8 @@ def _note(saw: Sight, out: str, lines: Sequence[str], *, is_sound: bool) -> None
 
 
 def problems_of_files(lacking: Iterable[Lacking], done: Publication) -> list[str]:
-    """Return a message for each file with a problem whose events are not missing. Missing files are
-    left out, and files that a message about missing events names.
+    """Return a message for each file that has a problem, but whose events are not missing. Files
+    that do not exist are left out. So are files that a message about missing events names.
     """
     gaps = [*done.accepted, *(gap for gaps in done.held_back.values() for gap in gaps)]
     named = {problem for gap in gaps for problem in gap.problems}

@@ -107,9 +107,9 @@ class Brokers:
     async def connect_to_leader(self, topic: str, partition: int) -> Connection:
         """Ask any broker for the partition's leader, and return a connection to the leader.
 
-        Raises NoSuchTopic or NoSuchPartition if that broker does not know the topic or partition
-        now, KafkaConnectionError if no broker can be reached or there is no leader, and CannotRead
-        for a wrong certificate.
+        Raises NoSuchTopic or NoSuchPartition if that broker does not know the topic or partition.
+        Raises KafkaConnectionError if no broker can be reached, or the partition has no leader.
+        Raises CannotRead if a certificate cannot be verified.
         """
         asked, connection, metadata = await self._ask_any(topic)
         try:

@@ -32,7 +32,8 @@ class Claim:
         self.topic = topic
         self.partition = partition
         self.at_index = at_index
-        """Consul's index when the key was locked. An older view does not show the lock."""
+        """Consul's index when the key was locked. A view with a lower index does not show the lock.
+        """
         self.on_end: Callable[[PartitionLost], None] = lambda _: None
         """Called once with the reason, when reading must end."""
         self.on_release: Callable[[], object] = lambda: None

@@ -25,8 +25,9 @@ from groupkeeper.storage.connections.consul import ConsulClient
 from groupkeeper.storage.connections.consul_session import ConsulSession, boot_time
 
 LOCK_DELAY_MS = 15_000
-"""Consul's default. If Consul ends a session early, its member has this time to notice before
-another member can claim its partitions.
+"""For this time after the end of a session, Consul refuses to lock the keys that the session had
+locked. If Consul ends a session early, its member has this time to notice, before another member
+can claim its partitions. The value is Consul's default.
 """
 
 
@@ -38,10 +39,10 @@ class Scheme(StrEnum):
 
 
 class ConsulGroup(Closing):
-    """One member of a group. Every process creates its own.
+    """One member of a group. Every process creates an object of its own.
 
-    It connects when the first reader is requested. If the session is lost, all readers end. The
-    next request for a reader begins a new session.
+    The object connects to Consul when the first reader is requested. If its session is lost, all
+    its readers end. The next request for a reader begins a new session.
     """
 
     def __init__(  # noqa: PLR0913 - how to reach Consul, and how long to wait for it
@@ -174,8 +175,8 @@ class ConsulGroup(Closing):
 def _check(
     topic: str, partitions: int, brokers: str | Sequence[str], options: Mapping[str, Any]
 ) -> None:
-    """Raise ValueError or TypeError for wrong options. Check them before a claim: afterwards, the
-    claimed partition would have no reader.
+    """Raise ValueError or TypeError for wrong options. Called before a claim, because an error
+    after the claim would leave a claimed partition without a reader.
     """
     checked_name(topic, "topic")
     Reader(brokers, topic, 0, **options)

@@ -28,7 +28,8 @@ __all__ = [
 
 
 class ReaderError(Exception):
-    """The base class of the errors that this module defines. Errors of Consul have another one."""
+    """The base class of the errors that this module defines. That of Consul's errors is
+    ConsulError."""
 
 
 class CannotRead(ReaderError):
@@ -55,7 +56,7 @@ class NoSuchPartition(ReaderError):
 
 
 class OffsetOutOfRange(ReaderError):
-    """The partition has no message at this offset, and the offset is not its end either."""
+    """The offset is before the first message of the partition, or after its end."""
 
     def __init__(self, topic: str, partition: int, offset: int, first: int, end: int) -> None:
         super().__init__(

@@ -28,8 +28,10 @@ LONGEST_NAME = 249
 
 
 class OwnedPartition(NamedTuple):
-    """The member that owns a partition, the session of its lock (None: not locked now), and
-    Consul's index of the last change of the key.
+    """The owner of a partition, from the key of the partition's lock.
+
+    ``session`` has the lock; it is None if the key is not locked. ``at_index`` is Consul's index of
+    the last change of the key.
     """
 
     member: str
@@ -45,7 +47,7 @@ class ConsulGroupView:
     owners: Mapping[str, Mapping[int, OwnedPartition]] = field(default_factory=dict)
     """Topic -> partition -> its owner."""
     members: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    """Topic -> member -> the number of partitions that the topic has for this member."""
+    """Topic -> member -> the number of the topic's partitions that this member's program named."""
 
 
 class GroupKeys:
@@ -65,7 +67,7 @@ class GroupKeys:
         return f"{self.live}members/{topic}/{member}"
 
     def position(self, topic: str, partition: int) -> str:
-        """Return the key of the next offset to read."""
+        """Return the key that has the next offset to read in a partition."""
         return f"{self.root}positions/{topic}/{partition}"
 
     def view(self, at_index: int, entries: Iterable[ConsulEntry]) -> ConsulGroupView:

@@ -14,8 +14,8 @@ from groupkeeper.storage.connections.consul import ConsulClient
 
 
 class PartitionRow(NamedTuple):
-    """A partition that has an owner or a position. With ``partition`` None: a member that has no
-    partition of this topic.
+    """One row of a group's description. It is a partition that has an owner or a position, or, if
+    ``partition`` is None, a member without a partition of the topic.
     """
 
     topic: str

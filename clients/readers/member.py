@@ -68,8 +68,8 @@ class GroupMember:
         await self.changed(0, again_soon=False)
 
     async def close(self) -> None:
-        """End the session and all claims. Consul lets nobody lock a partition that was still
-        claimed until the lock delay is over.
+        """End the session and all its claims. For the lock delay after that, Consul refuses to lock
+        a partition whose claim was not released before.
         """
         ending = [*self._abandoning, *([self._watching] if self._watching is not None else [])]
         for task in ending:
@@ -118,8 +118,8 @@ class GroupMember:
             raise
 
     async def leave(self, topic: str) -> None:
-        """Leave the members that share a topic. If Consul does not answer, the end of the session
-        does it.
+        """Leave the members that share a topic. If Consul does not answer, this member leaves when
+        its session ends.
         """
         self._plans.pop(topic, None)
         if self._session.is_good:
@@ -131,8 +131,8 @@ class GroupMember:
         return await self._try(topic, partition, self._plans[topic])
 
     async def changed(self, behind: int, *, again_soon: bool) -> None:
-        """Wait for a view with a higher index than ``behind``. With ``again_soon`` wait only a
-        short time.
+        """Wait for a view with a higher index than ``behind``. With ``again_soon``, wait at most
+        ``LOCK_DELAY_LOOK_S``.
 
         Raises the error that ended the member.
         """
@@ -213,7 +213,7 @@ class GroupMember:
             self._fail(error)
 
     def _look_at_claims(self) -> None:
-        """End each claim that another member owns now, or whose key does not exist any more."""
+        """End each claim whose key was deleted, or is locked by another session."""
         for (topic, partition), claim in list(self._claims.items()):
             if claim is None or self.view.at_index < claim.at_index:
                 continue

@@ -17,8 +17,8 @@ from groupkeeper.clients.readers.partition_log import EARLIEST, LATEST, Batches
 class MessageIter(Closing):
     """An async iterator of messages, which has to be closed.
 
-    ``take`` and ``ready`` are the two halves of ``__anext__``. An iterator over several iterators
-    uses them to poll all without fetching a message from each.
+    ``__anext__`` calls ``take``, and waits for ``ready`` while ``take`` returns None. An iterator
+    over several iterators calls both itself, so that it does not wait for each of them in turn.
     """
 
     @abstractmethod
@@ -56,7 +56,7 @@ class MessageLog(Protocol):
     """The source of an iterator's messages, such as a ``PartitionLog``."""
 
     unsolved: dict[str, Exception]
-    """Name of a type of error -> the last such error since the last answer."""
+    """The errors since the last answer: name of the error's type -> the last error of this type."""
 
     async def fetch(self, offset: int) -> Batches: ...
     async def find(self, where: int) -> int: ...
@@ -67,7 +67,7 @@ class Guard(Protocol):
     """Decides whether a partition may still be read."""
 
     def look(self) -> None:
-        """Check the partition before each message, and end its iterators if it must not be read."""
+        """Called before each message. Ends the partition's iterators if reading must stop."""
 
     def over(self) -> None:
         """Called after an iterator has ended. Its last message is processed."""
@@ -183,7 +183,7 @@ class PartitionIter(MessageIter):
             batches = self._batches
             try:
                 self._messages.extend(batches.unpack())
-            except Exception as error:  # noqa: BLE001 - whatever is wrong with the bytes ends us
+            except Exception as error:  # noqa: BLE001 - unreadable bytes end the iterator
                 self._batches = None
                 self._error = error
                 return False

@@ -33,8 +33,8 @@ LATEST = -1
 """A start offset that means the end of the partition."""
 
 UNKNOWN_FOR_S = 3.0
-"""How long to retry while brokers do not know the topic or partition. For a moment, some brokers do
-not know a new topic, or a topic whose broker is starting.
+"""How long to retry while brokers answer that they do not know the topic or partition. For a short
+time after the creation of a topic, or after its own start, a broker may not know the topic.
 """
 
 OFFSET_OUT_OF_RANGE = 1
@@ -121,7 +121,8 @@ class PartitionLog:
         """When the present request was first sent, by the clock of the event loop."""
         self._unknown_since_s: float | None = None
         self.unsolved: dict[str, Exception] = {}
-        """Name of a type of error -> the last such error since the last answer."""
+        """The errors since the last answer: name of the error's type -> the last error of this
+        type."""
 
     async def fetch(self, offset: int) -> Batches:
         """Return the leader's messages from this offset on. There may be none.
@@ -153,8 +154,8 @@ class PartitionLog:
                 return answer
 
     def _give_up_s(self) -> float | None:
-        """Return the time at which to give up; None for never. It includes the time for which a
-        leader may wait for messages before it answers.
+        """Return the time at which to give up; None for never. A leader may wait ``max_wait_ms``
+        for messages before it answers, so this time is added to ``give_up_ms``.
         """
         limits = self._limits
         if limits.give_up_ms is None:
@@ -162,7 +163,7 @@ class PartitionLog:
         return self._asked_s + (limits.give_up_ms + limits.max_wait_ms) / 1000
 
     async def close(self) -> None:
-        """Close the connection, and wait for the end of the close."""
+        """Close the connection, and wait until it is closed."""
         connection, self._connection = self._connection, None
         if connection is not None:
             closed = connection.close()
@@ -236,8 +237,8 @@ class PartitionLog:
         """Return True if all answers for ``UNKNOWN_FOR_S`` were that the topic or partition is
         unknown.
 
-        Any other error begins this time again. After an outage, the first broker may not know its
-        topics yet.
+        Any other error begins this time again. After an outage, the first broker that answers may
+        not know its topics yet.
         """
         if not isinstance(error, ReaderError):
             self._unknown_since_s = None

@@ -20,8 +20,8 @@ memory."""
 class Reader(Closing):
     """Reads one partition, from any offset and any number of times.
 
-    Each iterator has its own connection, so no iterator waits for another. It connects when the
-    first message is requested.
+    Each iterator has its own connection, so no iterator waits for another. An iterator connects
+    when its first message is requested.
     """
 
     def __init__(  # noqa: PLR0913 - what a Fetch has, by its names

@@ -180,7 +180,7 @@ class SpreadReaders(Closing, Sequence[GroupReader]):
                     raise self._member.error
                 was_refused = await self._towards(view)
                 await self._member.changed(view.at_index, again_soon=was_refused)
-        except Exception as error:  # noqa: BLE001 - given to whoever uses the share
+        except Exception as error:  # noqa: BLE001 - every call that uses the share raises it
             self._end(error)
             for iterator in list(self._iterators):
                 iterator.fail(error)
@@ -216,7 +216,7 @@ class SpreadReaders(Closing, Sequence[GroupReader]):
 
     def _look_whether_settled(self) -> None:
         if self._error is not None:
-            return  # the share has ended, and stays so
+            return  # the share has ended, and does not begin again
         if self._ours == self._readers.keys() and not self._giving_up:
             self._settled.set()
         else:

@@ -1,1 +1,1 @@
-"""A registry of consumer groups in ZooKeeper, in the layout of the classic consumers."""
+"""A registry of consumer groups in ZooKeeper, in the layout of Kafka's classic consumers."""

@@ -1,4 +1,6 @@
-"""The errors of the registry. Where kazoo-go has the same error, the name is the same."""
+"""The errors of ``Registry``, the client for groups in ZooKeeper. Errors that kazoo-go also has
+have the same names here.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ class RegistryError(ZooKeeperError):
 
 
 class InvalidName(RegistryError, ValueError):
-    """The name of a group, topic or instance, or a number, cannot be part of a path."""
+    """A name cannot be part of a path in ZooKeeper, or a number is out of range."""
 
 
 class RunningInstances(RegistryError):

@@ -71,8 +71,8 @@ class RegistryGroup:
     async def delete(self) -> None:
         """Delete the group and its offsets. Raises RunningInstances if an instance is registered.
 
-        If the instance was registered before the call, nothing is deleted. If it registers during
-        the call, the offsets are already deleted.
+        If the instance was registered before the call, nothing is deleted. If the instance
+        registers during the call, the offsets are already deleted when the error is raised.
         """
         session = self._link.session()
         has_begun = False
@@ -94,15 +94,15 @@ class RegistryGroup:
                 await session.delete(self._paths.root)
             except NodeMissing:
                 return
-            except NodeNotEmpty:  # another client has created a node during this
+            except NodeNotEmpty:  # another client has created a node during the deletion
                 continue
             return
 
     async def other_nodes(self) -> list[str]:
-        """Return the nodes that are neither registrations nor offsets, as paths below the group:
-        the nodes of owners and those of other programs. Nodes with children are left out.
+        """Return the paths of the group's nodes that are neither registrations nor offsets.
 
-        ``delete`` deletes all these nodes too.
+        These are claims, and nodes of other programs. The paths begin below the group's own node.
+        Nodes with children are left out. ``delete`` deletes all these nodes too.
         """
         session = self._link.session()
         return [

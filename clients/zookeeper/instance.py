@@ -25,8 +25,8 @@ Subscription: TypeAlias = Iterable[str] | Mapping[str, int] | Registration
 
 
 class RegistryInstance:
-    """An instance, by its id. It need not be registered. Two objects with the same id are the same
-    instance.
+    """An instance of a group. It need not be registered. Two objects are equal if their groups and
+    ids are the same.
     """
 
     def __init__(self, link: Link, paths: GroupPaths, instance_id: str) -> None:
@@ -145,9 +145,9 @@ class RegistryInstance:
     async def claim_partition(self, topic: str, partition: int) -> None:
         """Claim a partition until ``release_partition`` or the end of the session.
 
-        Does nothing if this instance already owns the partition. If the claim belongs to an earlier
-        session of this instance, the present session takes it over in one step. Otherwise the claim
-        would end with the earlier session. Raises PartitionClaimedByOther.
+        Does nothing if this session already has the claim. If an earlier session of this instance
+        has the claim, the present session takes the claim over in one step, because a claim ends
+        with its session. Raises PartitionClaimedByOther if another instance owns the partition.
         """
         path = self._paths.owner(topic, partition)
         session = self._link.session()

@@ -19,28 +19,32 @@ from groupkeeper.storage.connections.zookeeper_errors import (
 from groupkeeper.storage.connections.zookeeper_settings import ZooKeeperSettings
 
 RETRY_S: Final = 0.2
-"""Pause between two attempts to get a new session. Each attempt already waits for a server."""
+"""The pause between two attempts to open a new session. It is short, because each attempt already
+waits for a server."""
 
 
 class Renewal(NamedTuple):
     """The registrations and claims that a new session has repeated, and those that were refused."""
 
     kept: tuple[str, ...]
-    """The nodes that were created again."""
+    """The paths of the nodes that belong to the new session."""
     refused: tuple[str, ...]
-    """The nodes that could not be created again, for example because another client has them now.
+    """The paths of the nodes that could not be created again, for example because another client
+    has created them.
     """
 
 
 class Link:
-    """The present session of a registry. With ``reregisters`` a new session replaces a lost one."""
+    """The present session of a ``Registry``. With ``reregisters``, a new session replaces a lost
+    session.
+    """
 
     def __init__(self, settings: ZooKeeperSettings, *, reregisters: bool) -> None:
         self.settings = settings
         self.held: dict[str, Callable[[], bytes]] = {}
         """The path of each of our ephemeral nodes -> a function that returns its content."""
         self.past: set[int] = set()
-        """The ids of earlier sessions. A node that one of them has created is still ours."""
+        """The ids of this registry's earlier sessions. A node that one of them created is ours."""
         self._reregisters = reregisters
         self._session: ZooKeeperSession | None = None
         self._life: asyncio.Task[None] | None = None
@@ -62,7 +66,7 @@ class Link:
         self._life = asyncio.create_task(self._live(session))
 
     async def close(self) -> None:
-        """End the session for good."""
+        """End the session. No new session replaces it. Calls that wait raise SessionClosed."""
         if self._life is not None:
             self._life.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -72,7 +76,7 @@ class Link:
         for waiting in (self._lost, self._renewed):
             if waiting is not None and not waiting.done():
                 waiting.set_exception(SessionClosed("the registry was closed"))
-                waiting.exception()  # otherwise the loop complains if nobody waits for it
+                waiting.exception()  # otherwise asyncio logs an error if nobody waits for it
         self.held.clear()
 
     def session(self) -> ZooKeeperSession:
@@ -85,14 +89,16 @@ class Link:
         return self._session
 
     async def wait_lost(self) -> SessionLost:
-        """Wait until the session is lost. Return the reason. Raises SessionClosed after a close."""
+        """Wait until the session is lost, and return the reason. Raises SessionClosed if the
+        registry is closed.
+        """
         if self._lost is None:
             raise _not_open()
         return await asyncio.shield(self._lost)
 
     async def wait_renewed(self) -> Renewal:
-        """Wait until a new session has replaced the present one and has repeated its registrations
-        and claims. Without ``reregisters`` this never happens.
+        """Wait until the present session is lost, and a new session has repeated the registrations
+        and claims. Without ``reregisters``, no new session is opened, so the wait has no end.
 
         Raises SessionClosed if the registry is closed.
         """

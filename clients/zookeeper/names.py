@@ -1,4 +1,7 @@
-"""The paths of the classic consumers' nodes, and the names that are allowed in them (pure)."""
+"""The paths of a group's nodes in ZooKeeper, and the names that they may contain (pure).
+
+The paths are those of Kafka's classic consumers, which kazoo-go uses too.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,8 @@ from typing import Final, NamedTuple
 from groupkeeper.clients.zookeeper.errors import BrokenNode, InvalidName
 
 MAX_NAME_BYTES: Final = 1_000_000
-"""The name and its path must fit into one request to ZooKeeper, which is at most 1 MiB."""
+"""The longest name. A path with this name must fit into one request to ZooKeeper, which has at most
+1 MiB."""
 MAX_PARTITION: Final = 2**31 - 1
 MAX_OFFSET: Final = 2**63 - 1
 CONSUMERS: Final = "consumers"

@@ -84,8 +84,8 @@ async def names_below(session: ZooKeeperSession, path: str) -> tuple[str, ...]:
 
 
 async def leaves(session: ZooKeeperSession, path: str) -> list[str]:
-    """Return the paths of all nodes without children below a node. If there are none, return the
-    path of the node itself.
+    """Return the paths of all nodes below a node that have no children. If the node itself has no
+    children, return only its path.
     """
     names = await names_below(session, path)
     found = [await leaves(session, f"{path}/{name}") for name in names]

@@ -33,18 +33,21 @@ class SubscriptionPattern(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """A subscription, and the time when it was made."""
+    """The subscription of an instance, and the time when the instance registered it."""
 
     pattern: SubscriptionPattern
     subscription: Mapping[str, int]
     """Topic or regular expression -> the number of streams with which this instance reads it."""
     timestamp: int
-    """Seconds since 1970. Java's consumers write milliseconds, which are not converted."""
+    """Seconds since 1970. Kafka's classic consumers in Java write milliseconds. ``decode`` returns
+    their number unchanged."""
     version: int = VERSION
 
     @classmethod
     def static(cls, topics: Iterable[str] | Mapping[str, int], timestamp: int) -> Self:
-        """Return a registration for topics, by default with one stream each. Raises InvalidName."""
+        """Return a registration for topics, by default with one stream each. Raises InvalidName if
+        the name of a topic or its number of streams is invalid.
+        """
         if isinstance(topics, str):
             raise InvalidName("topics must be a list of names, not one text")
         named = topics.items() if isinstance(topics, Mapping) else ((each, 1) for each in topics)
@@ -58,8 +61,11 @@ class Registration:
     def matching(
         cls, pattern: SubscriptionPattern, expression: str, streams: int, timestamp: int
     ) -> Self:
-        """Return a registration by a regular expression. The program that reads the registration
-        decides the syntax of the expression.
+        """Return a registration for the topics that a regular expression selects.
+
+        The syntax of the expression is not checked, because each program that reads the
+        registration uses its own syntax. Raises InvalidName if the expression is empty or
+        ``streams`` is out of range.
         """
         checked_number("streams", streams, MAX_PARTITION)
         if not expression:
@@ -67,7 +73,7 @@ class Registration:
         return cls(pattern, {expression: streams}, timestamp)
 
     def at(self, timestamp: int) -> Self:
-        """Return a copy with another time."""
+        """Return a copy with this timestamp."""
         return replace(self, timestamp=timestamp)
 
     def encode(self) -> bytes:
@@ -82,7 +88,9 @@ class Registration:
 
     @classmethod
     def decode(cls, path: str, data: bytes) -> Self:
-        """Decode a registration. Unknown fields are skipped. Raises BrokenNode with the path."""
+        """Decode a registration. Unknown fields are skipped. Raises BrokenNode, with the path, if
+        the data are invalid.
+        """
         try:
             found = json.loads(text_of(path, data))
         except (ValueError, RecursionError) as error:
@@ -107,7 +115,7 @@ def _pattern(path: str, value: Any) -> SubscriptionPattern:
 
 def _subscription(path: str, value: Any) -> dict[str, int]:
     if value is None:
-        return {}  # a Go program writes null if there are no topics
+        return {}  # kazoo-go writes null if there are no topics
     if not isinstance(value, dict):
         raise BrokenNode(path, "the subscription is not an object of topics and numbers")
     return {topic: _integer(path, f"subscription of {topic!r}", n) for topic, n in value.items()}

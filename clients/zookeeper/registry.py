@@ -5,10 +5,10 @@
         await me.register(["orders"])
         await me.claim_partition("orders", 0)
 
-A registry is one session. When the session is lost, ZooKeeper deletes its registrations and claims,
-and every object of this registry raises SessionLost: open a new Registry. With ``reregister=True``
-the registry opens a new session itself. It repeats its registrations and claims, except those that
-another client now holds.
+A registry is one session. When the session is lost, ZooKeeper deletes its registrations and claims.
+Then every object of this registry raises SessionLost, and you open a new Registry. With
+``reregister=True`` the registry opens a new session itself. It repeats its registrations and
+claims, except those that another client has made in the meantime.
 """
 
 from __future__ import annotations
@@ -99,12 +99,14 @@ class Registry:
         return RegistryGroup(self._link, name, self._no_offset)
 
     async def wait_lost(self) -> SessionLost:
-        """Wait until the session is lost. Return the reason. Raises SessionClosed after a close."""
+        """Wait until the session is lost, and return the reason. Raises SessionClosed if the
+        registry is closed.
+        """
         return await self._link.wait_lost()
 
     async def wait_renewed(self) -> Renewal:
-        """Wait until the present session is lost and a new one has replaced it. Without
-        ``reregister`` this never happens.
+        """Wait until the present session is lost, and a new session has replaced it. Without
+        ``reregister``, no new session is opened, so the wait has no end.
 
         Raises SessionClosed if the registry is closed.
         """

@@ -13,7 +13,9 @@ Seen = TypeVar("Seen")
 
 
 class Look(NamedTuple, Generic[Seen]):
-    """The result of one read: the value, and a mark that differs after each change of the value."""
+    """The result of one read: the value, and a mark. If two reads have the same mark, the value did
+    not change between them.
+    """
 
     value: Seen
     mark: object
@@ -26,7 +28,9 @@ change of the value.
 
 
 def at_node(path: str, decode: Callable[[str, bytes], Seen]) -> Looking[Seen | None]:
-    """Return a function that reads the value of a node; None while the node does not exist."""
+    """Return a function that reads and decodes the content of a node. Its value is None while the
+    node does not exist.
+    """
 
     async def look(session: ZooKeeperSession, changed: Callable[[], None]) -> Look[Seen | None]:
         while True:
@@ -42,10 +46,11 @@ def at_node(path: str, decode: Callable[[str, bytes], Seen]) -> Looking[Seen | N
 
 
 class Watch(Generic[Seen]):
-    """Yields the value after each change. It watches for the next change before it yields.
+    """An iterator that yields a value after each change. Before it yields, it already watches for
+    the next change, so that no change is missed.
 
-    If several changes happen before you read, you get only the last value. It raises SessionLost
-    when the session is lost, and ends when the watch or the registry is closed.
+    If several changes happen before you read, you get only the last value. The iterator raises
+    SessionLost when the session is lost. It ends when the watch or the registry is closed.
     """
 
     current: Seen
@@ -60,7 +65,7 @@ class Watch(Generic[Seen]):
 
     @classmethod
     async def begin(cls, session: ZooKeeperSession, look: Looking[Seen]) -> Self:
-        """Read the first value, and watch it."""
+        """Return a watch whose ``current`` value has been read."""
         watch = cls(session, look)
         watch.current, watch._mark = await look(session, watch._on_change)
         return watch

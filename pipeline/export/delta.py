@@ -12,7 +12,7 @@ from deltalake import DeltaTable, write_deltalake
 
 
 class DeltaTarget:
-    """Replaces or removes one day of a table with each commit."""
+    """Replaces or removes one day of a table with each call, in one commit of the Delta table."""
 
     def __init__(self, to: Path) -> None:
         self._to = to

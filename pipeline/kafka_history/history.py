@@ -5,9 +5,11 @@ of a group are in one partition.
 
 An event has only what the records show. A commit has the generation of its group at that time, and
 the member to which the partition was assigned. A commit in a transaction has the API
-``TxnOffsetCommit``, even if its member has left since. A tombstone becomes ``offset_deleted`` or
-``group_deleted`` with the reason ``tombstone``: Kafka writes the same record if an offset expires,
-if it is deleted, and if its topic is deleted.
+``TxnOffsetCommit``. It takes effect when the transaction is committed. If its member has left the
+group before that, the event has no member.
+
+A tombstone becomes ``offset_deleted`` or ``group_deleted`` with the reason ``tombstone``: Kafka
+writes the same record if an offset expires, if it is deleted, and if its topic is deleted.
 
 Records that compaction removed are missing. If an offset was committed a thousand times, the broker
 may keep only the last commit. So the value before the first remaining record of an offset is

@@ -1,9 +1,9 @@
 """The logs of a store as a tree, and the branch on which the store continued (pure).
 
-A log begins with an event ``log_started``. It names the log that the new log continues, and the
-sequence number (``seq``) after which the new log begins. If an older copy of a store is restored,
-the tree gets a fork: two logs continue the same log, or a log continues another one from the
-middle.
+A log begins with the event ``log_started``. This event names the log that the new log continues,
+and the sequence number (``seq``) after which the new log begins. If an older copy of a store is
+restored, the tree gets a fork: two logs continue the same log, or a log continues another log from
+the middle.
 
 At a fork, the log that began last is valid, together with all logs that it continues. Events of the
 other branch are abandoned.
@@ -29,7 +29,7 @@ class Before(NamedTuple):
 
 
 class PutBack(NamedTuple):
-    """A replacement of a store by an older copy of itself."""
+    """One restore of an older copy of a store: the copy replaced the store."""
 
     log_id: str
     """The log that the daemon began when it used the restored copy."""

@@ -216,6 +216,7 @@ NOTE_SCHEMA: Final = extended(
     (ArrayType(struct_of((STRING, "store"), (LONG, "first_seq last_seq"))), "accepted"),
     (INT, "version"),
 )
-"""A row of ``PUBLICATION_SCHEMA`` as versions before 0.2.0.dev5 stored it. It also has the missing
-events with which the day was published (``accepted``), and the version of the computation.
+"""A row of ``PUBLICATION_SCHEMA`` as versions before 0.2.0.dev5 stored it. It has two more columns:
+``accepted``, the missing events without which the day was published, and the version of the
+computation.
 """

@@ -70,8 +70,8 @@ class Coverage:
 
         The name is the first log of the store. If several nodes used the store, it is the first log
         of the node with the lowest number. If each shard of the store has logs of its own, it is
-        the name that the shards share. This name does not change, while a shard with a lower number
-        may write its first event at any time.
+        the name that the shards share. It is not the first log of the shard with the lowest number,
+        because another shard, with a lower number, may write its first event later.
         """
         return {log_id: self._first_of_store[chain] for log_id, chain in self._chains.items()}
 
@@ -98,7 +98,7 @@ class Coverage:
         """Map each log with abandoned events to its last valid seq. The seq is 0 if all are
         abandoned.
 
-        Events are abandoned when an older copy of their store is restored and continues from there.
+        Events are abandoned if an older copy of their store, without these events, is restored.
         """
         return {
             log_id: 0 if base_log(log_id) != log_id else self._limits[log_id]
@@ -158,8 +158,8 @@ class Coverage:
 
         - events after the moment
         - events that a snapshot from before the moment covers
-        - events that only a later snapshot covers, if no event of the chain is known from before
-          the moment: then nothing is known of that time in any case
+        - events that a later snapshot covers, if no event of the chain from before the moment is
+          known. The offsets of that moment are unknown then, with or without these events
         """
         missing = []
         for _, logs in sorted(self._by_chain().items()):

@@ -40,8 +40,8 @@ class Gap(NamedTuple):
 
     @property
     def is_in_no_snapshot(self) -> bool:
-        """Return True if retention deleted events of this gap without reading them. No snapshot has
-        such events, although a later snapshot covers their seqs.
+        """Return True if retention deleted events of this gap that it could not read. No snapshot
+        has such events, although a later snapshot covers their seqs.
         """
         return any(IN_NO_SNAPSHOT in problem for problem in self.problems)
 
@@ -80,13 +80,15 @@ def missing_text(log_id: str, first_seq: int, last_seq: int) -> str:
 
 
 def gaps_of(parts: list[HeldSegment], through: int) -> list[Gap]:
-    """Return the gaps of one chain. ``parts`` are its segments. A segment without events is one
-    that should be there. ``through`` is the last seq that a snapshot covers; 0 if there is none.
+    """Return the gaps of one chain. ``parts`` are its segments. A segment with 0 events is one that
+    should exist, but was not read. ``through`` is the last seq that a snapshot covers; 0 if there
+    is no snapshot.
     """
     held = [part for part in parts if part.events]
     gaps = _lacking(held, [part for part in parts if not part.events], through)
-    # A gap that a file explains is reported above, so its events count as held below. A gap before
-    # all held events does not: a snapshot covers the seqs around it.
+    # ``gaps`` has the gaps whose files are known. Their events count as held below, so that no gap
+    # is reported twice. This is not done for a gap before all held events: the seqs after it would
+    # then be reported as missing, although a snapshot covers them.
     begins = min((part.first_seq for part in held), default=through + 1)
     held += [_as_if_held(gap) for gap in gaps if gap.last_seq >= min(begins, through + 1)]
     if not held:

@@ -12,8 +12,8 @@ events, so they are valid for the groups of every store.
 """
 
 LOG_STARTED: Final = "log_started"
-"""The kind of the first event of a log. It names the log that this log continues. The first log of
-a store has no such event.
+"""The kind of the first event of a log. This event names the log that the new log continues. The
+first log of a store has no such event.
 """
 
 SETS_OFFSETS: Final = ("commit", SNAPSHOT_KIND)

@@ -9,9 +9,10 @@ if the file or its manifest line has changed.
 A run reads files in batches. The daemon's retention deletes old segments. It first writes a
 snapshot, a segment with the offsets after the deleted events.
 
-This module reads the manifest itself and does not use ``storage.event_log.manifest``. The pipeline
-relies only on the documentation of the daemon (``docs/reference/events.md``), and a cluster that
-runs the wheel has none of the daemon's packages. A test checks that both readers agree.
+This module reads the manifest itself, as ``docs/reference/events.md`` describes it. It does not use
+``storage.event_log.manifest``, because that module needs packages such as msgspec. On a cluster,
+the wheel of groupkeeper runs without the packages that the daemon needs. A test checks that both
+readers agree.
 """
 
 from __future__ import annotations
@@ -102,8 +103,8 @@ class Lacking(NamedTuple):
         """Return a segment without events, from which the class ``Coverage`` learns that the events
         of this file are missing.
 
-        Return None if the path names no segment or no day. Return None for a snapshot, too, except
-        if retention could not read the snapshot before it deleted it.
+        Return None if the path names no segment or no day. Return None for a snapshot too, except
+        for a snapshot that retention could not read when it deleted the file.
         """
         if self.name is None:
             return None
@@ -164,8 +165,8 @@ class ManifestLines:
     def __init__(self) -> None:
         self.listed: dict[str, Listed] = {}
         self.lost: dict[str, str] = {}
-        """Maps each file that retention deleted without being able to read it to the problem
-        (``lost_problem``).
+        """File -> its problem (``lost_problem``). These are the files that retention could not read
+        when it deleted them.
         """
         self.removed: set[str] = set()
         """Files that retention deleted."""

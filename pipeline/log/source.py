@@ -1,11 +1,11 @@
-"""Read the log of a running daemon as Spark rows, up to this moment.
+"""Reads the event log of a running daemon as rows of Spark, including the newest events.
 
     spark.dataSource.register(EventLogSource)
     spark.read.format("groupkeeper_log").load("groupkeeper.db").where("kind = 'commit'")
     spark.readStream.format("groupkeeper_log").load("postgresql://db/offsets")
 
 Use this source to look at recent events. While the daemon runs, one Python process reads its
-segments (files of events), and the rows of the store that are not in a segment yet. The rows have
+segments (files of events), and the events in the store that are not in a segment yet. The rows have
 the columns of ``pipeline.tables.bronze.read_events``, and ``pipeline.tables.offsets.offsets_as_of``
 accepts both. Tables are built from segments alone (``pipeline.tables.bronze``), because every
 worker of a cluster can read segments, and Spark reads segments without Python.
@@ -17,7 +17,8 @@ Options:
 - ``log_dir``: the directory of the store's segments, if they were moved.
 - ``group``: only this group.
 - ``after_seq`` and ``since_ms``: only later events. ``after_seq`` is for a store with one log.
-- ``accept_gaps``: ``true`` to continue after missing events. Otherwise they raise an error.
+- ``accept_gaps``: ``true`` to continue after missing events. Otherwise missing events raise
+  MissingEvents.
 - ``max_events``: the most events in one batch of a stream.
 """
 
@@ -91,8 +92,8 @@ class EventLogSource(DataSource):
     """The Spark data source that reads the event log of a store (a batch or a stream)."""
 
     def __init__(self, options: dict[str, str]) -> None:
-        """Raises ValueError if an option is wrong. The options are checked here, because Spark
-        loses the errors that the reader of a stream raises.
+        """Raises ValueError if an option is wrong. The options are checked here, because Spark does
+        not show the errors that the reader of a stream raises.
         """
         super().__init__(options)
         self._log = _Log(dict(options))
@@ -172,8 +173,9 @@ class _Log:
         """Return the name of the store for the column ``store``; None if there is no event. It is
         the log id of the oldest event in the first log that has events.
 
-        All rows have the same name, because the offsets of all logs of a store are valid together.
-        A store has several logs, for example, if several nodes write logs.
+        All rows have the same name, even if the store has several logs: all these logs together
+        have the offsets of the store. A store has several logs if, for example, several nodes use
+        it.
         """
         for open_rows in self._logs().values():
             events = read_events(

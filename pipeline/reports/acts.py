@@ -61,8 +61,9 @@ def _lost_sessions(scope: Scope) -> DataFrame:
     """Return the sessions that the coordinator ended. Sessions of members that left or were
     replaced are not included.
 
-    A member commits before it leaves. So a later commit with its client id comes from another
-    program. This may be an administrator's tool, because many clients have the same id by default.
+    A member commits before it leaves. So a later commit with the same client id comes from another
+    program. That program may be an administrator's tool, because many clients have the same client
+    id by default.
     """
     ended = F.col("ended_ms").isNotNull() & ~F.col("ended_by").isin("leave", "replaced")
     return scope.silver("member_sessions").where(ended)

@@ -160,7 +160,7 @@ def _each_once(rows: DataFrame) -> DataFrame:
     """
     begun_ms = F.coalesce("started_ms", "completed_ms", "assigned_ms")
     rows = rows.withColumn("begun_ms", begun_ms)
-    # one with an unknown beginning has no seq
+    # a rebalance whose beginning is unknown has no seq
     which = F.coalesce(F.col("seq"), -F.col("begun_ms"))
     one = Window.partitionBy("store", "group", which)
     order = one.orderBy(F.desc(DAY))

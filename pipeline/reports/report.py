@@ -140,9 +140,7 @@ class Scope:
 
     @cached_property
     def _put_backs(self) -> list[str]:
-        """Return a line for each replacement of a store by an older copy, but at most the last
-        MAX_WARNINGS.
-        """
+        """Return a line for each of the last MAX_WARNINGS restores of an older copy of a store."""
         put_backs = read_coverage(self.spark, self.lake).put_backs()
         return [f"{text[:1].upper()}{text[1:]}." for text in map(str, put_backs[-MAX_WARNINGS:])]
 
@@ -327,10 +325,10 @@ def time_bucket(at_ms: Column, bucket_ms: int) -> Column:
 def buckets(
     times_ms: Sequence[int], points: int = CHART_POINTS, least_ms: int = MINUTE_MS
 ) -> tuple[Span, int]:
-    """Return the span of a chart, and the milliseconds between two points: at least ``least_ms``,
-    and so long that there are about ``points`` points.
+    """Return the span of a chart, and the milliseconds between two of its points.
 
-    Both ends of the span are multiples of these milliseconds, so that no value lies outside.
+    The milliseconds are at least ``least_ms``, and long enough that there are about ``points``
+    points. Both ends of the span are multiples of the milliseconds, so that no value lies outside.
     ``times_ms`` must not be empty.
     """
     first, last = min(times_ms), max(times_ms)

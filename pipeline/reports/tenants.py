@@ -19,8 +19,8 @@ from groupkeeper.pipeline.tables.lake import DAY
 TITLE: Final = "Tenants"
 
 FIXED_BYTES: Final = 32
-"""The bytes that a committed offset counts for, besides the group, the topic and the metadata: for
-the partition, the offset, the leader epoch and the times.
+"""The bytes that are counted for each committed offset, in addition to the group, the topic and the
+metadata. They stand for the partition, the offset, the leader epoch and the times.
 """
 
 _TENANT: Final = ("principal", "client_id")

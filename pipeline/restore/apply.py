@@ -50,8 +50,8 @@ class Result(StrEnum):
     DONE_BEFORE = "done_before"
     """The offsets were already as planned. Nothing was changed."""
     PENDING = "pending"
-    """The offsets are as they were when the plan was made, so it can be applied. Only ``check``
-    returns this.
+    """The offsets are as they were when the plan was made, so the plan can be applied. Only
+    ``check`` returns this result.
     """
     REFUSED = "refused"
     """Nothing was changed. The message gives the reason."""

@@ -304,9 +304,9 @@ class Cluster:
         """Return True if this server has the records of its topics, not only offsets.
 
         The configs of one of the topics decide: a coordinator without records has no retention
-        setting. If the configs cannot be read, the result is True. If that is wrong, offsets are
+        setting. If the configs cannot be read, the result is True. If this is wrong, offsets are
         moved to the start or the end of a log that does not exist, and a person can see this in the
-        plan. A wrong False would send a consumer to deleted records.
+        plan. A wrong False could not be seen there, and a consumer would start at a deleted record.
         """
         if not topics:
             return True

@@ -1,7 +1,7 @@
 """The committed offsets of a group at a moment, computed from the tables of an earlier day.
 
 These tables have the offsets at the end of that day. So only the later events are read, not the
-whole history. ``base_day`` decides whether the tables can be used: the result must be the same.
+whole history. ``base_day`` allows this only if the result is the same as from the whole history.
 
 Bronze is the table of all events, and gold has summaries of them. ``seq`` numbers the events of a
 chain, which is the logs of one node, one after the other. A snapshot has the offsets after deleted

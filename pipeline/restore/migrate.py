@@ -162,7 +162,7 @@ def _is_wanted(listed: ClusterGroup, patterns: Collection[str]) -> bool:
     return not patterns or any(fnmatchcase(listed.group, each) for each in patterns)
 
 
-# --- tasks: these run wherever Spark puts them ----------------------------------------------------
+# --- tasks, which run in the worker processes of Spark --------------------------------------------
 
 
 def _plan_task(route: MigrationRoute, names: Sequence[str]) -> Iterator[Planned]:

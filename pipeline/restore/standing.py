@@ -53,8 +53,8 @@ class Standing(NamedTuple):
     unknown: frozenset[Partition] = frozenset()
     """Partitions of the group whose offset at that moment is unknown."""
     named: frozenset[Partition] | None = None
-    """The partitions with a known change, if some events of the group are missing or do not count.
-    Then nothing is known of any other partition. None if all events of the group count."""
+    """The partitions with a known change. Nothing is known of any other partition. None if no event
+    of the group is missing, and all of them count."""
     other_stores: int = 0
     """The number of other stores with changes of the group before the moment. These changes do not
     count."""
@@ -140,10 +140,10 @@ EpochsByLog: TypeAlias = Mapping[Partition, Mapping[str, int]]
 def unknown_between_logs(
     snapshots: Sequence[LogSnapshot], changes: EpochsByLog, as_of_ms: int
 ) -> Iterator[Partition]:
-    """Yield the partitions of a store with several nodes' logs whose last change is unknown.
+    """Yield the partitions whose last change is unknown, in a store with the logs of several nodes.
 
-    This happens if one log has the partition only in a snapshot, so that the lease epoch of the
-    offset is not known exactly. A change in another log may then be earlier or later.
+    The last change is unknown if one log has the partition only in a snapshot, so that the lease
+    epoch of the offset is not known exactly. A change in another log may then be earlier or later.
     """
     logs = {each for epochs in changes.values() for each in epochs}
     logs |= {each.log for each in snapshots}

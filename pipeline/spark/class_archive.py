@@ -31,7 +31,8 @@ STARTS_BEFORE: Final = 5
 for an archive. To write it costs as much time as five starts save. This pays on a machine that
 starts a JVM every few minutes, but not in a container that is used once."""
 _LEAST_FREE_BYTES: Final = 1024**3
-"""The free space that the disk must have before such an archive is written. It takes 200 MB."""
+"""The free space that the disk must have before an archive is written that the user did not ask
+for. An archive has 200 MB."""
 
 # no warnings about classes that no archive can have, or about an archive that does not match
 _QUIET: Final = "-Xlog:cds=off -Xlog:cds+dynamic=off"

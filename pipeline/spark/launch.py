@@ -1,6 +1,7 @@
 """Starts Spark's JVM, and reports a failed start in one line.
 
-Spark prints a Java stack trace and raises a Python exception. Neither says what to do.
+If the start fails, Spark itself prints a Java stack trace and raises a Python exception, and
+neither says what to do.
 """
 
 from __future__ import annotations

@@ -36,7 +36,8 @@ their files (``pipeline.tables.small``)."""
 _SETTINGS: Final = {
     # days are UTC days, wherever the job runs
     "spark.sql.session.timeZone": "UTC",
-    # each day's folder needs a writer; sorting every row by its day first costs more than these
+    # Each day's folder has a writer. If there are more days than writers, Spark first sorts the
+    # rows by day, which costs more than four writers.
     "spark.sql.maxConcurrentOutputFileWriters": "4",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -92,7 +93,7 @@ def spark_session(
 
     - ``master``: if it is None, the master of ``spark-submit`` is used. Without ``spark-submit``,
       all cores of this machine are used.
-    - ``driver_memory``: is used only if this call starts the JVM.
+    - ``driver_memory``: the memory limit of the JVM. It is used only if this call starts the JVM.
     - ``input_bytes``: the size of the input, if it is known. A small input gets other settings.
     - ``settings``: settings of Spark, which override ours. The settings of ``spark-submit`` and of
       ``spark-defaults.conf`` override ours too.
@@ -122,7 +123,7 @@ def spark_session(
         # Spark starts its Python by the name python3, which would ignore a virtualenv
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     spark = start(builder.getOrCreate, passes_on=not is_here)
-    # a failure is raised too, and on this machine the log adds nothing
+    # errors are raised as exceptions too, so the log of a local Spark adds nothing
     is_local = str(spark.sparkContext.master).startswith("local")
     spark.sparkContext.setLogLevel("OFF" if is_local else "ERROR")
     if spark.sparkContext._jvm is not None:

@@ -1,4 +1,4 @@
-"""Chooses the incidents to post to a webhook: those that began or ended since the last time
+"""Chooses the incidents to post to a webhook: those that began or ended since the last post
 (pure).
 """
 
@@ -48,7 +48,7 @@ def news(told: Told, found: FoundIncidents) -> list[Incident]:
     for each in found.incidents:
         if each["state"] == "over" and _is_new(each, told, before) and each["id"] not in now:
             over.setdefault(each["id"], each)
-    # a group may be deleted, or its days no longer looked at
+    # an incident is not found again if its group was deleted, or its days are not searched now
     gone = {key: each for key, each in before.items() if key not in now and key not in over}
     ended = [{**each, "state": "over", "event": ENDED} for each in (over | gone).values()]
     return [*began, *ended]
