@@ -174,7 +174,7 @@ class Brokers:
 
 async def _ask(connection: Connection, topic: str) -> Any:
     try:
-        request = MetadataRequest_v4([topic], False)  # does not create the topic
+        request = MetadataRequest_v4([topic], False)  # False: do not create the topic
         return await connection.send(FixedVersion(request))
     except BaseException:
         connection.close()

@@ -147,13 +147,13 @@ class GroupMember:
     async def _try(self, topic: str, partition: int, plan: ReaderPlan) -> GroupReader | None:
         at = topic, partition
         if at in self._claims:
-            return None  # Consul would give the lock to the same session a second time
+            return None  # Consul would grant the lock again, because the session is the same
         self._claims[at] = None
         locking = asyncio.create_task(self._lock(topic, partition))
         try:
             claim = await asyncio.shield(locking)
         except asyncio.CancelledError:
-            # Consul may have the request already, and nobody would read the partition
+            # Consul may grant the lock all the same, and then no reader would read the partition
             abandoning = asyncio.create_task(_abandon(locking))
             self._abandoning.add(abandoning)
             abandoning.add_done_callback(self._abandoning.discard)

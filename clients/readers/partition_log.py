@@ -39,7 +39,8 @@ time after the creation of a topic, or after its own start, a broker may not kno
 
 OFFSET_OUT_OF_RANGE = 1
 RETRIABLE = frozenset({3, 5, 6, 7, 9, 13, 56, 74, 75, 76, 78, 100, 103})
-"""Error codes that Kafka calls retriable: the leader has moved, or is not ready."""
+"""Error codes after which a request is sent again: the leader has moved, or is not ready. Kafka
+calls all of them retriable, except 76 (unsupported compression type)."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,7 @@ class Batches:
                 for r in batch
                 if r.offset >= first
             ]
-        except Exception as error:  # of aiokafka, of the library of a codec, or of C
+        except Exception as error:  # the type depends on the library of the compression
             raise CannotRead(
                 f"the batch behind offset {first} of {topic!r}/{partition} cannot be unpacked: "
                 f"{type(error).__name__}: {error}"

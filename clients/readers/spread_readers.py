@@ -243,5 +243,6 @@ class SpreadReaders(Closing, Sequence[GroupReader]):
             await reader.hand_over(error)
         finally:
             del self._giving_up[reader]
-            # The view without our lock may have come earlier, and there may be no later view.
+            # The view without our lock may have come before this moment. If it was the last view,
+            # nothing else checks whether the share is settled.
             self._look_whether_settled()

@@ -130,7 +130,7 @@ class Link:
 
     async def _next(self) -> ZooKeeperSession:
         while True:
-            # no server is reachable yet, or a server refuses us
+            # a ZooKeeperError means that no server can be reached, or that a server refuses us
             with contextlib.suppress(ZooKeeperError):
                 return await self._opened()
             await asyncio.sleep(RETRY_S)

@@ -115,7 +115,7 @@ def _pattern(path: str, value: Any) -> SubscriptionPattern:
 
 def _subscription(path: str, value: Any) -> dict[str, int]:
     if value is None:
-        return {}  # kazoo-go writes null if there are no topics
+        return {}  # Go encodes a nil map as null
     if not isinstance(value, dict):
         raise BrokenNode(path, "the subscription is not an object of topics and numbers")
     return {topic: _integer(path, f"subscription of {topic!r}", n) for topic, n in value.items()}

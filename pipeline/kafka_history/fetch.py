@@ -24,8 +24,8 @@ FETCH_BYTES: Final = 32 * 2**20
 PARTITION_BYTES: Final = 2**20
 RETRY_S: Final = 0.2
 FETCH_VERSION: Final = 4
-"""The version of the Fetch requests. It is the first one with transactions, and the last one that
-aiokafka 0.13 and later request."""
+"""The version of the Fetch requests with aiokafka before 0.13. It is the first version with
+transactions. Later versions of aiokafka choose the version themselves."""
 REPLICA_ID: Final = -1
 """The replica id in the requests, which Kafka's protocol defines for consumers."""
 

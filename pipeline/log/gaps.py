@@ -126,7 +126,7 @@ def _lacking(
     parts = [
         part
         for part in sorted(expected, key=lambda s: (s.first_seq, s.last_seq, s.problem))
-        # otherwise retention deleted it, and the snapshot covers it
+        # any other segment was deleted by retention, and the snapshot covers its events
         if part.last_seq > through or IN_NO_SNAPSHOT in part.problem or part.last_seq >= begins
     ]
     for part in parts:

@@ -43,8 +43,8 @@ class Span:
     until_ms: int
 
     def ticks(self, most: int) -> list[tuple[int, str]]:
-        """Return about ``most`` round moments (ms) with their labels. Neighbouring labels always
-        differ.
+        """Return round moments (ms) with their labels: about ``most``, or fewer. Neighbouring
+        labels always differ.
         """
         length = max(self.until_ms - self.since_ms, 1)
         step_ms = time_step_ms(length / most)

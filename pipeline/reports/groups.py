@@ -22,7 +22,7 @@ MAX_GROUPS: Final = 10_000
 this number of groups takes 3 MB."""
 
 POINTS: Final = 32
-"""The number of moments in the charts of one group."""
+"""About the most moments in the charts of one group."""
 
 _DIGITS: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
 _NOTHING: Final = "."

@@ -27,7 +27,7 @@ MAX_FILE_ROWS: Final = 250_000
 The table ``lag_1m`` has every minute."""
 
 MIN_FILE_POINTS: Final = 24
-"""The time of the report is divided into at least this number of rows for each group."""
+"""Even with many groups, the files have about this number of rows for each group."""
 
 
 def build(scope: Scope) -> Report:

@@ -45,7 +45,7 @@ def _found(scope: Scope) -> DataFrame:
     ((last_ms,),) = stands.agg(F.max("minute_ms")).collect()
     as_of_ms = max(last_ms or 0, scope.sampled_ms or 0)
     since_ms = F.col("behind_since_ms")
-    # `greatest` ignores nulls, and would say 0 where no sample says anything
+    # `greatest` ignores nulls, so without a sample it would return 0
     behind_ms = F.when(since_ms.isNotNull(), F.greatest(F.lit(as_of_ms) - since_ms, F.lit(0)))
     is_at_end = F.lit(scope.sampled_ms is not None) & (F.col("lag") == 0)
     return rows.select(

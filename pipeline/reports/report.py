@@ -327,9 +327,9 @@ def buckets(
 ) -> tuple[Span, int]:
     """Return the span of a chart, and the milliseconds between two of its points.
 
-    The milliseconds are at least ``least_ms``, and long enough that there are about ``points``
-    points. Both ends of the span are multiples of the milliseconds, so that no value lies outside.
-    ``times_ms`` must not be empty.
+    The milliseconds are at least ``least_ms``, and so many that the span has about ``points``
+    points, or fewer. Both ends of the span are multiples of the milliseconds, so that no value lies
+    outside. ``times_ms`` must not be empty.
     """
     first, last = min(times_ms), max(times_ms)
     bucket_ms = time_step_ms(max(least_ms, (last - first) // points))

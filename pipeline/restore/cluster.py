@@ -401,7 +401,7 @@ class Cluster:
     def _wait(self, errors: Collection[str]) -> None:
         time.sleep(RETRY_S)
         if MOVED in errors:
-            # kafka-python never looks for another coordinator
+            # kafka-python never looks for another coordinator, so a new client must do it
             self._client.close()
             self._client = self._connect()
 

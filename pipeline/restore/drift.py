@@ -73,7 +73,7 @@ def moved_on(
     }
     found = {key: (committed.offset, committed.metadata) for key, committed in there.items()}
     for key, (offset, metadata) in planned.items():
-        if metadata is None and key in found:  # the plan does not have it, so it counts as equal
+        if metadata is None and key in found:  # unknown in the plan, so it counts as equal
             planned[key] = offset, found[key][1]
     nothing = (None, None)
     moved = [

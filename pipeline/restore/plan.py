@@ -306,7 +306,7 @@ def _clamped(
 
 
 def _moved(wanted: Committed, offset: int) -> Committed:
-    # the leader epoch belongs to the record before the wanted offset, not before this one
+    # the leader epoch belongs to the record before the wanted offset, so it is wrong for ``offset``
     return Committed(offset, NO_LEADER_EPOCH, wanted.metadata)
 
 

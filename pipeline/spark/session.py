@@ -42,7 +42,7 @@ _SETTINGS: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.parquet.compression.codec": "zstd",
-    # would ask the JVM, for each column, at which line of Python the column was made
+    # if this is true, PySpark asks the JVM at which line of Python each column was made
     "spark.python.sql.dataFrameDebugging.enabled": "false",
 }
 
@@ -52,14 +52,14 @@ _LARGE: Final = {
 }
 
 _SMALL: Final = {
-    # interpreted, because the code of each query runs once
+    # no generated code, because each query runs once
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    # it plans each query several times
+    # adaptive execution plans each query several times
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.shuffle.partitions": "1",
     "spark.default.parallelism": "1",
-    # a broadcast is a job of its own
+    # no broadcasts, because each is a job of its own
     "spark.sql.autoBroadcastJoinThreshold": "-1",
     SMALL: "true",
 }

@@ -209,13 +209,13 @@ def refused(facts: Facts) -> DataFrame:
 def silent(facts: Facts) -> DataFrame:
     """Find groups that commit nothing although they have a lag."""
     lag = facts.scope.gold("lag_1m")
-    # a group that commits nothing in these days is looked at from its first row
+    # if a group commits nothing in these days, its pause begins at its first row
     begins = lag.groupBy(*GROUP).agg(F.min("minute_ms").alias("minute_ms"))
     commits = facts.scope.gold("commit_rate_1m").select(*GROUP, "minute_ms")
     moments = commits.unionByName(begins).distinct()
     then = F.lead("minute_ms").over(Window.partitionBy(*GROUP).orderBy("minute_ms"))
     pauses = moments.select(*GROUP, F.col("minute_ms").alias("since_ms"), then.alias("until_ms"))
-    # only the time counts in which the group is behind
+    # only the time in which the group is behind counts
     behind = _held(lag, facts).where("lag > 0")
     is_meanwhile = (F.col("b.until_ms") > F.col("p.since_ms")) & (
         F.col("b.minute_ms") < F.coalesce("p.until_ms", F.lit(facts.as_of_ms))
