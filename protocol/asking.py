@@ -1,7 +1,7 @@
 """The client's side of the protocol: write requests and read responses.
 
-The command line and the gateway use it with brokers. ``protocol.reader`` reads the responses,
-because it is safe for any bytes, and any program may listen on a port. Milliseconds and error codes
+The command line and the gateway use it with brokers. Any program may listen on a broker's port. So
+``protocol.reader`` reads the responses, which is safe for any bytes. Milliseconds and error codes
 are plain integers.
 """
 
@@ -48,7 +48,7 @@ def read_response(api_key: int, version: int, correlation_id: int, body: bytes) 
     """Return the body of a response as an entity of kio.
 
     ``body`` is a whole frame without its length prefix. Raises only ProtocolError: if the bytes are
-    invalid, or answer a request with another correlation id.
+    invalid, or if the response has another correlation id.
     """
     schema = load_response_schema(api_key, version)
     if len(body) < 4 or int.from_bytes(body[:4], "big", signed=True) != correlation_id:

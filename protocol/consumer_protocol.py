@@ -17,8 +17,9 @@ from typing import Final
 MAX_NAMES: Final = 20_000
 MAX_NAME_BYTES: Final = 1024 * 1024
 """``MAX_NAMES`` and this limit the names of topics that are read from the subscriptions of one
-group. Reading them takes 20 ms at most. Equal lists count once: if a thousand members subscribe to
-the same hundred topics, a hundred names are read.
+group. Reading them takes 20 ms at most. A list that equals one of the last ``REMEMBERED_LISTS`` is
+not counted again: if a thousand members subscribe to the same hundred topics, a hundred names are
+read.
 """
 REMEMBERED_LISTS: Final = 8
 """The most lists of topics that are kept to recognize an equal list."""

@@ -145,7 +145,9 @@ _FIXED: Final = Struct(">hhih")
 _CLIENT_ID_AT: Final = PREFIX_BYTES + _FIXED.size
 _CLIENT_ID_SIZE_AT: Final = _CLIENT_ID_AT - 2
 _BEFORE_CLIENT_ID: Final = Struct(">iii").unpack_from
-"""Size, API key and version as one number (``_coded``), and correlation id."""
+"""Reads three numbers: the size, the API key and version together (``_coded``), and the correlation
+id.
+"""
 _INT16: Final = Struct(">h").unpack_from
 
 _RESPONSE_V0: Final = Struct(">ii")
@@ -169,8 +171,9 @@ _new: Final = tuple.__new__
 def _has_flexible_header(api_key: int, version: int) -> bool:
     """Return True if a version that we do not serve has a flexible header.
 
-    Of such versions only ApiVersions is answered. For all others, the header is read up to the
-    client id: until there, all headers are the same.
+    Of the versions that we do not serve, only those of ApiVersions get an answer. For other APIs
+    this returns False, and the header is read up to the client id. Up to there, all headers are the
+    same.
     """
     return api_key == ApiKey.API_VERSIONS and API_BY_KEY[api_key].is_flexible(version)
 
@@ -299,7 +302,7 @@ class HeaderReader:
         return header
 
     def _forget(self) -> None:
-        """Forget the last client id. Then no header counts as repeated."""
+        """Forget the last client id. Then the next header never counts as a repetition."""
         self._raw = b"\0"
         self._body_at = _CLIENT_ID_SIZE_AT  # the slice that is compared is empty
 

@@ -48,8 +48,8 @@ class RecordError(Exception):
 
 
 class _Field(NamedTuple):
-    """One field of a message in Kafka's JSON definitions. ``first`` and ``last`` are the versions
-    that have it.
+    """One field of a message in Kafka's JSON definitions. The versions from ``first`` to ``last``
+    have it.
     """
 
     name: str

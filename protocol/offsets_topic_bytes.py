@@ -389,8 +389,8 @@ def read_current(data: bytes) -> CurrentBytes:
 
 
 def pattern_value(topics: Sequence[str], version: int, time_ms: int) -> bytes:
-    """Return the value of a pattern: the topics that it matches. ``version`` is that of the topic
-    image in which they were found, and ``time_ms`` is the time of this.
+    """Return the value of a pattern: the topics that it matches. ``version`` is the version of the
+    ``TopicImage`` in which the topics were found, and ``time_ms`` is when they were found.
     """
     return b"".join(
         (_TYPE.pack(0), _texts(topics), _INT64.pack(version), _INT64.pack(time_ms), _NO_TAGS)

@@ -163,7 +163,7 @@ def framed(
 
 
 MANY_PIECES: Final = 256
-"""From so many pieces on, ``framed_pieces`` does not join them first."""
+"""The number of pieces from which ``framed_pieces`` does not join them first."""
 
 
 def framed_pieces(

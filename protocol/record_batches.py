@@ -1,7 +1,7 @@
 """Batches of records as Produce and Fetch carry them (format 2), by aiokafka's codecs.
 
-The codecs take 0.1 s to load. Only a gateway needs them, and loads them before it serves. If the
-first fetch of the journal loaded them, it would block the event loop for this time.
+The codecs take 0.1 s to load, which would block the event loop at the first use. Only a gateway
+needs them, and it loads them before it serves.
 """
 
 from __future__ import annotations
@@ -66,9 +66,9 @@ def read_transactional(data: bytes, position: int) -> tuple[list[BatchRecord], i
     transactions are left out.
 
     The first batch may begin before ``position``, and the last batch may be cut off. Two kinds of
-    batches are left out: compressed ones, and those with a right checksum and unreadable records.
-    ``write_batch`` makes neither, and batches of other programs must not fill the memory. Raises
-    ProtocolError if the bytes are damaged.
+    batches are left out: compressed batches, and batches whose checksum is right but whose records
+    cannot be read. ``write_batch`` makes neither. Batches of other programs must not fill the
+    memory. Raises ProtocolError if the bytes are damaged.
     """
     found: list[BatchRecord] = []
     following = position

@@ -1,11 +1,12 @@
 """Finds where the fields of a message lie, without decoding them.
 
 The gateway changes a few fields of a reply and copies the bytes of all others
-(``coordinator/gateway/rewriting.py``). For each class of kio, a function is generated from the
-metadata of its fields, because this must be fast: it happens to nearly every Produce reply. The
-function checks every count against the bytes that are left and against the budget, which is the
-number of elements that all arrays may still have. It checks every position against the end. It does
-not check nulls, texts, and the contents of tags.
+(``coordinator/gateway/rewriting.py``). This must be fast, because nearly every Produce reply needs
+it. So a function is generated for each class of kio, from the metadata of its fields.
+
+The function checks every count in two ways: against the bytes that are left, and against the
+budget, which is the number of elements that all arrays may still have. It checks every position
+against the end. It does not check nulls, texts, and the contents of tags.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ Walk: TypeAlias = Callable[[bytes, int, int, int], tuple[int, ...]]
 the position after the last one, and the rest of the budget.
 
 It raises ProtocolError, IndexError or ``struct.error`` for a field that ends early. A position that
-it returns may be beyond the end, which the caller checks.
+it returns may be beyond the end. The caller checks this.
 """
 
 _INT8: Final = Struct(">b").unpack_from

@@ -53,6 +53,7 @@ class _Output(io.FileIO):
             code = FAILED
             with suppress(OSError):  # standard error may be on the same full disk
                 sys.stderr.write(f"groupkeeper: standard output: {error.strerror}\n")
-        # Python still flushes its buffers at exit.
+        # Python flushes its buffers at exit. This cannot fail again if the output is the null
+        # device.
         os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())
         raise SystemExit(code)

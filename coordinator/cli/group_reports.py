@@ -55,8 +55,9 @@ class MemberReport:
 class Offset:
     """A partition that has a committed offset, or is assigned to a member.
 
-    ``committed`` is None if no offset is committed, ``end`` if the partition has no leader. If one
-    of them is None, so is ``lag``. The last three fields are of the member; None if there is none.
+    ``committed`` is None if no offset is committed. ``end`` is None if the partition has no leader.
+    If one of them is None, ``lag`` is None too. The last three fields describe the member that has
+    the partition. They are None if no member has it.
     """
 
     topic: str

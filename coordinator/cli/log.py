@@ -40,8 +40,9 @@ app = typer.Typer(
 FOLLOW_S: Final = 0.5
 """The time between two checks for new events."""
 LOOK_BACK_MS: Final = (3_600_000, 86_400_000, 7 * 86_400_000)
-"""How far back the last events are searched: each period is tried in turn. If all of them have too
-few events, the whole log is read."""
+"""The periods before the present in which ``log tail`` searches the last events. It tries each
+period in turn. If the longest one has too few events, it reads the whole log.
+"""
 
 DirOption = Annotated[
     Path | None,

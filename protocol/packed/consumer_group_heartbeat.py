@@ -1,5 +1,6 @@
-"""Reads a ConsumerGroupHeartbeat that states nothing new, as most do, and packs a reply without an
-assignment, by plain struct code.
+"""Reads a ConsumerGroupHeartbeat that states nothing new, and packs a reply without an assignment.
+
+Most heartbeats and replies are of these kinds. Both are done by plain struct code.
 """
 
 from __future__ import annotations

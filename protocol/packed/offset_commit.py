@@ -125,7 +125,8 @@ def _read_commit_flexible(
     if elements_left < 0:
         raise Odd
     if shape is not None and len(frame) - start <= MAX_REPEATED_BYTES + 18 * shape.rows:
-        last.commit = shape  # not earlier: a shape has no tags, and these were checked only now
+        # Only here is it known that the request has no tags at its end. A shape has none.
+        last.commit = shape
     return group_id, generation_id, member_id, instance_id, -1, topics
 
 
@@ -208,7 +209,7 @@ class CommitShape:
 
 
 MAX_SHAPE_ROWS: Final = 32
-"""A shape has at most so many partitions, to bound the memory of a connection."""
+"""The most partitions of a shape, to bound the memory of a connection."""
 
 _NO_TAGS_TWICE: Final = NO_TAGS + NO_TAGS
 _SHAPE_OF_ROW: Final = b"\xff" * 4 + bytes(12) + b"\xff\xff"

@@ -332,8 +332,8 @@ _EMPTY_COMPACT: Final = 1
 
 
 def _flexible_partitions(partitions: list[FetchedPartition]) -> list[bytes]:
-    # Usually no partition has metadata: one struct for each. The numbers are passed on as they are:
-    # mypyc would unpack and pack each int again.
+    # Usually no partition has metadata. Then one call of a struct packs a partition. The numbers
+    # are typed Any, because mypyc would unpack and pack each int again.
     rows: list[tuple[Any, Any, Any, Any, Any]] = partitions
     return [
         _HEAD(partition, offset, epoch) + compact_string(text) + _FLEXIBLE_TAIL(code)

@@ -23,7 +23,8 @@ from groupkeeper.coordinator.cli.stopping import stoppable
 
 WITHOUT_SPARK: Final = {"dump-offsets", "sample-ends"}
 """Commands that need only Kafka's clients. ``restore --plan`` needs no Spark either, because it
-makes no new plan."""
+applies a plan that an earlier command made.
+"""
 
 app = typer.Typer(
     no_args_is_help=True,

@@ -71,7 +71,8 @@ def landing_of(
 ) -> Landing | None:
     """Return the ``Landing`` for ``--store``, or None if the option is not used.
 
-    Exit if Spark or the folder is not on this machine. ``is_here`` is False if Spark is not.
+    ``is_here`` is True if Spark is on this machine. Exit if it is not, or if the folder is not on
+    this machine.
     """
     if store is None:
         return None

@@ -151,7 +151,8 @@ def _require_history(store: StorePlace | None, log: Path | None) -> None:
         if store is not None:
             found = store.logs()
             with found.kept_open():
-                for open_rows in islice(found.logs().values(), 1):  # one log shows that it exists
+                # one log is enough to show that the store can be opened
+                for open_rows in islice(found.logs().values(), 1):
                     open_rows().close()
         elif log is not None and not segment_names(log):
             fail(f"{log} holds no sealed segment: is it the daemon's log.dir?", NOTHING_MATCHED)
