@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from groupkeeper.coordinator.core.events import Event
 
 SAMPLE_PARTITIONS: Final = 1_000
-"""One turn of the event loop samples at most so many partitions, and one event contains at most so
-many."""
+"""The most partitions that one iteration of the event loop samples, and the most that one event
+contains.
+"""
 
 
 class EndSampler:

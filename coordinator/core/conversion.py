@@ -282,7 +282,8 @@ def join_consumer_group(
         classic_members.join_group(shard, group, request, ticket)
         return
     if request.member_id != "":
-        # It is refused as in an absent group. Only an accepted join replaces the group.
+        # The request is refused, as if the group were absent. Only an accepted join replaces the
+        # group.
         joining.join_group(shard, None, request, ticket)
         return
     shard.record(GroupRecord(group.group_id, None, 0, None, None, shard.now.wall_ms, ()))

@@ -36,7 +36,7 @@ class DeadlineKind(Enum):
     JOIN_PHASE = "join phase"
     SYNC_PHASE = "sync phase"
     MEMBER_REBALANCE = "member rebalance"
-    """A member of a consumer group has not given up the partitions that it had to."""
+    """A member of a consumer group has not given up the partitions that it must give up."""
     MEMBER_JOIN = "member join"
     """A classic member of a consumer group has not joined again."""
     MEMBER_SYNC = "member sync"

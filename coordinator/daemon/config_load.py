@@ -107,7 +107,8 @@ def _wrong_types(content: Mapping[str, Any], file: Path | None) -> Iterator[str]
         except ValidationError as error:
             for detail in error.errors(include_url=False):
                 if not detail["type"].endswith("_type"):
-                    continue  # the environment replaces this value
+                    # The whole settings are valid, so the environment replaces this value.
+                    continue
                 name = ".".join([section, *map(str, detail["loc"])])
                 found = detail["input"]
                 yield f"{file}: {name}: {_sentence(detail['msg'])} (it is {found!r})"

@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from groupkeeper.coordinator.daemon.rendering import Renderer
 
 SLICE_MS: Final = 1.0
-"""The time for reading groups in one turn of the loop. The clock is checked after each
-``PIECE_SERIES`` series, so a turn may take longer, but less than 2 ms."""
+"""How long groups are read before the loop may run other work. The clock is checked after each
+``PIECE_SERIES`` series, so reading may take longer than this, but less than 2 ms.
+"""
 
 RESERVED_SERIES: Final = 7
 """Series that are always shown: six of the process, and the number of series left out."""
@@ -49,7 +50,7 @@ class Exposition:
         self._renderer: Renderer | None = None
 
     async def page(self) -> bytes:
-        """Return the page in Prometheus' text format. Blocks the loop for at most 2 ms per turn."""
+        """Return the page in Prometheus' text format. Blocks the loop for at most 2 ms at a time."""
         async with self._turn:
             reading = self.read()
             if self._walk is not None:

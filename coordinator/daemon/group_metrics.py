@@ -96,7 +96,7 @@ class Snapshot:
     room: int
     rows: dict[str, list[Row]] = field(default_factory=lambda: {f.name: [] for f in FAMILIES})
     dropped: int = 0
-    """Series that had no room."""
+    """The number of series for which there was no room."""
 
     def add(self, name: str, labels: tuple[str, ...], value: int) -> None:
         """Add one series, if there is room."""

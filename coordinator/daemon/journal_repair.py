@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 
 class RepairFailed(Exception):
-    """The journal cannot be opened, so nobody can know which offsets are lost. The
-    message is one line.
+    """The store, the upstream or the journal has failed, or has not answered in time. The message
+    is one line.
     """
 
 

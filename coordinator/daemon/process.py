@@ -101,7 +101,7 @@ class MemoryTrim:
     def _begin(self) -> None:
         self._timer = None
         assert self._trim is not None, "nothing is scheduled without it"
-        # ctypes releases the interpreter's lock, so the loop runs on
+        # ctypes releases the interpreter's lock, so the loop continues
         asyncio.get_running_loop().run_in_executor(None, self._trim, 0)
 
 
@@ -117,8 +117,9 @@ def raise_file_limit(kafka: int, http: int) -> Connections:
     port.
 
     Each port has its own share, so that neither port can use the share of the other. If the limit
-    is too low for both, an eighth is kept for the HTTP port, and Kafka's port comes first with the
-    rest. Raises StartFailed if the limit leaves no file for connections.
+    is too low for both, an eighth of it is reserved for the HTTP port. The Kafka port then gets as
+    much of the rest as it needs, and the HTTP port gets what remains. Raises StartFailed if the
+    limit leaves no file for connections.
     """
     needed = kafka + http + SPARE_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -234,7 +235,8 @@ class LoopLag:
 
     def start(self) -> None:
         """Measure until ``stop``."""
-        # not the loop's own time, which in uvloop has milliseconds and stands still within a turn
+        # Not the time of the loop: uvloop's time has whole milliseconds, and changes only when a
+        # round of callbacks begins.
         self._due = time.monotonic() + LAG_PROBE_S
         self._timer = asyncio.get_running_loop().call_later(LAG_PROBE_S, self._probe)
 

@@ -48,7 +48,9 @@ def metric_sources(
     storage: OffsetStorage,
     backend: str,
 ) -> dict[str, Source]:
-    """Return every source except those of the loop, by the name of its metric."""
+    """Return the sources of the server, the groups, the coordinator and the store, by the name of
+    their metric.
+    """
     started = time.time()
     return {
         "build_info": lambda: {(VERSION, platform.python_version()): 1.0},

@@ -116,7 +116,8 @@ class Upstream:
             topics.when_committed = self.mirror.committed
         self._ends = UpstreamEnds(brokers, topics, live_groups, is_ours)
         self._reading: asyncio.Task[None] | None = None
-        self._page = SharedPage(self._make_page)  # shared: a page asks all shards
+        # shared by all requests that wait for it, because a page asks all shards
+        self._page = SharedPage(self._make_page)
         self._refresh_ms = config.metadata_refresh_ms
         gate = GroupGate(coordinator, lambda: topics.image, observed, self.adoption)
         services = replace(services, coordinator=gate)

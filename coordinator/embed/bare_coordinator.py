@@ -141,7 +141,7 @@ class BareCoordinator:
             stopping=self._stopping,
         )
 
-    # --- Life -------------------------------------------------------------------------------------
+    # --- Start and stop ---------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Open the store, acquire the leases and load the shards. Returns when every shard answers.
@@ -349,7 +349,7 @@ class BareCoordinator:
         slot = self._owner.slots.get(CLUSTER_SHARD)
         cluster = None if slot is None else slot.shard
         if not isinstance(cluster, ClusterShard):
-            return False  # it is absent, or LOADING: then it refuses the request itself
+            return False  # the cluster shard is absent, or is LOADING and refuses the request
         return (
             self._owner.loading_count() > 0
             or any(shard.lacks_topic_ids(cluster.topics) for shard in self._shards())

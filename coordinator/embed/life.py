@@ -130,7 +130,7 @@ class Life:
 
     async def _start(self) -> None:
         await self._open_storage()
-        if is_cancelled():  # the store ignored the cancellation
+        if is_cancelled():  # the store has opened although this task was cancelled
             await self._storage.close()
             raise asyncio.CancelledError
         self._is_open = True
@@ -227,7 +227,7 @@ async def _call_until(end_s: float, name: str, call: Callable[[], Awaitable[None
     try:
         async with asyncio.timeout_at(end_s):
             await unless_cancelled(call())
-    except TimeoutError:  # no request was acknowledged before it was written
+    except TimeoutError:  # nothing acknowledged is lost: it was written before
         _log.warning("store_release_unfinished", during=name)
 
 

@@ -9,8 +9,8 @@ A group that is named twice is answered twice. As in Kafka, the message of a gro
 is null. In an answer to our own command line, the message says what the group waits for, as in
 DescribeGroups.
 
-The members of a large group are encoded in slices, one in each turn of the event loop (``slices``),
-because each member may subscribe to 20,000 names.
+The members of a large group are encoded in slices, one in each iteration of the event loop
+(``slices``), because each member may subscribe to 20,000 names.
 """
 
 from __future__ import annotations

@@ -87,8 +87,8 @@ class Channel(Protocol):
         ...
 
     def later(self, delay_s: float, call: Callable[[], None]) -> Callable[[], None]:
-        """Schedule a call after the delay (0: in the next turn of the loop). Return a function that
-        cancels the call.
+        """Schedule a call after the delay (0: in the next iteration of the event loop). Return a
+        function that cancels the call.
         """
         ...
 
@@ -191,7 +191,8 @@ class Exchange:
         (docs/spec/wire.md#frames). Handlers set False for requests that may be pipelined: commits,
         heartbeats, and most OffsetFetches."""
         self.begun_s = 0.0
-        """When the request began, by the monotonic clock. 0.0 if it was answered in the same turn.
+        """When the request began, by the monotonic clock. 0.0 if it was answered in the same
+        iteration of the event loop.
         """
         self.cost_bytes = 0
         """How many bytes the connection counts for this request while it waits."""
@@ -261,7 +262,7 @@ class Exchange:
         except Exception as error:  # noqa: BLE001 - a bug in rendering must not stop other replies
             self.channel.failed(self, error)
             return
-        if reply is not None:  # as ``send``, without a call
+        if reply is not None:  # The same as ``send``, without the cost of a call.
             self.reply = reply
             self.channel.answered(self)
 

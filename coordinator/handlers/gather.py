@@ -104,7 +104,8 @@ class Gather:
             PartInSlices(self._exchange, self._services, slices, made, self._bytes).advance()
 
     def _enclosed(self, index: int, enclose: Callable[[bytearray], bytes], made: bytearray) -> None:
-        self._exchange.channel.grew(self._exchange, len(made))  # for the copy
+        # The part is a copy of the slices and needs the same memory again.
+        self._exchange.channel.grew(self._exchange, len(made))
         if not self._exchange.is_detached:
             self._made(index, enclose(made))
 
@@ -124,6 +125,7 @@ class Gather:
         elif self._next < len(self._requests):
             exchange.on_closed = exchange.channel.later(0, self.begin)
         else:
-            exchange.channel.grew(exchange, self._bytes)  # the copy of the parts in the reply
+            # the reply is a copy of the parts and needs the same memory again
+            exchange.channel.grew(exchange, self._bytes)
             if not exchange.is_detached:
                 exchange.send(self._finish(self._parts))

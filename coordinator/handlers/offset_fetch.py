@@ -113,9 +113,9 @@ def _submit_many(
 def render_stored(
     result: OffsetFetchResult, exchange: Exchange, services: Services
 ) -> bytes | None:
-    """Render all offsets of one group (``StoredTopics``) in slices, over several turns of the loop
-    if there are many. Then send the reply, and return None. Any other result is rendered and
-    returned at once.
+    """Render all offsets of one group (``StoredTopics``) in slices, over several iterations of the
+    event loop if there are many. Then send the reply, and return None. Any other result is rendered
+    and returned at once.
     """
     topics = result.topics
     if not isinstance(topics, StoredTopics):
@@ -159,8 +159,8 @@ def _slices(topics: StoredTopics, version: int) -> Slices:
 
 
 def _joined(pieces: list[bytes]) -> bytes:
-    """Join the pieces, and clear their list. Otherwise memory would hold both until the next turn
-    of the loop.
+    """Join the pieces, and clear their list. Otherwise memory would hold both until the next
+    iteration of the event loop.
     """
     joined = b"".join(pieces)
     pieces.clear()

@@ -1,9 +1,9 @@
 """Makes a reply whose size depends on the stored data, not on the request. It makes one slice in
-each turn of the event loop.
+each iteration of the event loop.
 
 The renderer is a generator. It yields each full slice and returns the last one, so a short reply is
-complete in its first turn. Finished slices count as memory of the connection. A reply that becomes
-too large is aborted before the rest is made.
+complete after its first slice. Finished slices count as memory of the connection. A reply that
+becomes too large is aborted before the rest is made.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Slices: TypeAlias = Generator[bytes, None, bytes]
 
 
 class PartInSlices:
-    """Makes a large part of a reply in slices, one in each turn of the loop."""
+    """Makes a large part of a reply in slices, one in each iteration of the event loop."""
 
     def __init__(
         self,
@@ -47,7 +47,9 @@ class PartInSlices:
         self._max_bytes = services.max_reply_bytes - made_bytes
 
     def advance(self) -> None:
-        """Make the next slice, and schedule the one after it for the next turn."""
+        """Make the next slice, and schedule the one after it for the next iteration of the
+        event loop.
+        """
         exchange = self._exchange
         exchange.on_closed = None
         try:

@@ -132,7 +132,7 @@ class GroupkeeperServer:
             return self._coordinator
         raise RuntimeError(_NOT_RUNNING)
 
-    # --- Life -------------------------------------------------------------------------------------
+    # --- Start and stop ---------------------------------------------------------------------------
 
     # Starts and stops run one after another, in the order of their calls.
 
@@ -302,8 +302,10 @@ class GroupkeeperServer:
             while left_ms > 0 or at_ms <= NEXT_PORTION_MS:
                 living = await all_heartbeats(coordinator) if heartbeats else []
                 step_ms = max(0, at_ms)
-                if left_ms > 0:  # afterwards only the rest of work in portions remains
-                    # With heartbeats some session always ends soon. So steps have a least length.
+                # when all of ``ms`` has passed, only the rest of work in portions may remain
+                if left_ms > 0:
+                    # With heartbeats the next deadline is always near. A least length limits the
+                    # number of steps.
                     least_ms = ms // MAX_STEPS if heartbeats else 0
                     step_ms = min(left_ms, max(step_ms, least_ms))
                     left_ms -= step_ms

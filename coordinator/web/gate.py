@@ -1,9 +1,9 @@
 """Limits of the HTTP port: how many peers may be connected, and for how long.
 
-The cap never locks out health checks: a new connection beyond the cap is accepted, and the one that
-has been silent longest is closed. Each request has a time limit for its whole head, counted from
-its first byte, or from the start of the connection. Its answer has another limit, until the peer
-has read it. Scrapes have a limit of their own, since they cost memory and time.
+Health checks can always connect: a new connection beyond the cap is accepted, and the connection
+that has been silent longest is closed. Each request has a time limit for its whole head, counted
+from its first byte, or from the start of the connection. The answer has a time limit too, which
+ends when the peer has read it. Scrapes have a limit of their own, since they cost memory and time.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The range assignor: each topic is cut into contiguous ranges (Kafka's ``RangeAssignor``).
 
 Topics with the same number of partitions and the same subscribers are cut at the same positions.
-Joins of two topics rely on that. The disadvantage: the first members get the extra partition of
-every topic.
+Programs that join two topics rely on that. The disadvantage: the first members get the extra
+partition of every topic.
 """
 
 from __future__ import annotations

@@ -4,9 +4,10 @@ A pool has all topics with the same subscribers. If no member is in two pools, e
 divided evenly. Otherwise the partitions flow from pools to members, and we search the flow of least
 cost. The cost is the sum of the squared loads, and then the number of moved partitions.
 
-A flow has the least cost exactly if no cycle of exchanges lowers it. So there are three passes:
-assign the free partitions, level the loads along chains of exchanges, and undo moves along cycles
-that keep the balance.
+In an exchange, a member passes a partition to another member of the pool. A flow has the least cost
+exactly if no cycle of exchanges lowers the cost. So there are three passes: assign the free
+partitions, make the loads even by chains of exchanges, and undo moves by cycles of exchanges. Such
+a cycle keeps the balance.
 """
 
 from __future__ import annotations

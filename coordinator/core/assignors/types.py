@@ -110,8 +110,8 @@ def partitions_by_topic(partitions: Sequence[TopicPartition]) -> dict[str, list[
 def subscribers_by_topic(topics: Mapping[str, frozenset[str]]) -> dict[str, tuple[str, ...]]:
     """Return the subscribers of each topic, in the order of ``topics``.
 
-    Topics with equal subscribers share one tuple: a thousand members of a thousand topics need not
-    be a million entries.
+    Topics with equal subscribers share one tuple. Otherwise a thousand members that subscribe to
+    the same thousand topics would need a million entries.
     """
     place_of = {member_id: place for place, member_id in enumerate(topics)}
     alike: dict[frozenset[str], list[str]] = {}

@@ -28,8 +28,8 @@ def _loaded(shard: ShardState, group: ClassicGroup) -> None:
 
 
 def _resumed(shard: ShardState, group: ClassicGroup, stopped_ms: int) -> None:
-    """Start the running session of every member again, at full length, and the phase of a
-    rebalance. Parked requests stay parked.
+    """Start every member's running session again at full length. Also start the current phase of a
+    rebalance again. Parked requests stay parked.
 
     The deadlines of pending member ids (KIP-394) move by ``stopped_ms``.
     """

@@ -191,8 +191,9 @@ class ClassicGroup(Group):
             self.leader_id = next(iter(self.members), None)
 
     def replace(self, old: ClassicMember, member: ClassicMember) -> None:
-        """Replace a static member by ``member``, which has a new member id (KIP-345). It also takes
-        over the leadership and a missing SyncGroup.
+        """Replace a static member by ``member``, which has a new member id (KIP-345). If ``old``
+        was the leader, ``member`` becomes the leader. If ``old`` has not sent its SyncGroup,
+        ``member`` must send it.
         """
         assert old.parked_join is None, "a parked join would never be answered"
         assert member.group_instance_id is not None, "only static members are replaced"

@@ -354,8 +354,9 @@ def _take_over(
     member.join_time_ms = shard.now.wall_ms
     rebalance.fence_parked(shard, group, old)
     shard.deadlines.clear(old.session)
-    # Until the first heartbeat the session keeps the old member's timeout: Kafka restarts it before
-    # it reads the new timeouts (updateStaticMemberThenRebalanceOrCompleteJoin).
+    # Until the first heartbeat the session has the old member's timeout. This is as in Kafka, which
+    # restarts the session before it reads the new timeouts
+    # (updateStaticMemberThenRebalanceOrCompleteJoin).
     member.session_timeout_ms = old.session_timeout_ms
     shard.restart_session(member)
     member.session_timeout_ms = request.session_timeout_ms

@@ -150,7 +150,7 @@ AFTER_LEAVE: Final[Mapping[GroupState, MembershipChange]] = {
 
 COMMIT_ANSWER: Final[Mapping[GroupState, ErrorCode]] = {
     EMPTY: ErrorCode.UNKNOWN_MEMBER_ID,  # for any generation: docs/spec/edge-cases.md#edge-63
-    PREPARING: ErrorCode.NONE,  # for the generation that ends: KIP-429 commits during a rebalance
+    PREPARING: ErrorCode.NONE,  # a member may commit in the generation that ends (KIP-429)
     COMPLETING: ErrorCode.REBALANCE_IN_PROGRESS,
     STABLE: ErrorCode.NONE,
     DEAD: ErrorCode.COORDINATOR_NOT_AVAILABLE,

@@ -55,8 +55,8 @@ Named: TypeAlias = tuple[str | None, str]
 
 
 class ClusterShard:
-    """The topics, the configs of single groups, and what must be stored about the upstream: ports
-    of listeners and the cluster id.
+    """The topics, the configs of single groups, and facts about the upstream: the ports of
+    listeners and the cluster id.
     """
 
     def __init__(self, limits: CoreLimits) -> None:

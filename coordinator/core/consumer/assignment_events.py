@@ -91,7 +91,7 @@ def _add(
     reason: str,
 ) -> None:
     gained, lost = moved_partitions(before, after)
-    if not gained and not lost:  # it only has to give up some later
+    if not gained and not lost:  # the member only has to give up partitions later
         return
     shard.event(
         PartitionsMoved(

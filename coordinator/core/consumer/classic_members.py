@@ -76,7 +76,7 @@ def join_group(shard: ShardState, group: ConsumerGroup, request: JoinGroup, tick
         return
     is_new = request.member_id == ""
     if is_new and request.group_instance_id is None and request.requires_known_member_id:
-        # Nothing is remembered (docs/spec/edge-cases.md#edge-113).
+        # the coordinator does not remember this id (docs/spec/edge-cases.md#edge-113)
         shard.reply(ticket, JoinGroupResult(ErrorCode.MEMBER_ID_REQUIRED, request.new_member_id))
         return
     try:
@@ -171,7 +171,8 @@ def _join(
     known = group.members.get(fields.member_id)
     before = None if known is None else known.fields
     if known is not None:
-        # Only a heartbeat of the consumer protocol can be parked. The member no longer uses it.
+        # Only a heartbeat of the consumer protocol can be parked, and this member has changed to
+        # the classic protocol.
         leaving.answer_parked(shard, known, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     if before != fields:
         shard.record(

@@ -106,7 +106,7 @@ def _waiting(group: ConsumerGroup, now: Now) -> Waiting | None:
         tuple(
             [AwaitedMember(m.member_id, m.client.client_id, m.client.client_host) for m in awaited]
         ),
-        # After a load only the time of the target is known.
+        # After a load the start of the rebalance is not known, so the time of the target is used.
         group.epochs.computed_ms if started_ms is None else now.wall_at(started_ms),
         now.wall_at(max([_evicted_at(m, now) for m in awaited])),
         (),

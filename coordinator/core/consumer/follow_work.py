@@ -19,8 +19,8 @@ LARGE_BYTES: Final = 256 * 1024
 
 
 class FollowWork(Work, frozen=True, kw_only=True):
-    """Work without a computation: the runtime calls ``work_done`` in the next turn of the loop, and
-    the outcome is None.
+    """Work without a computation: the runtime calls ``work_done`` in the next iteration of the
+    event loop, and the outcome is None.
 
     If the computation of a target was postponed, it begins then. Otherwise the members whose
     heartbeats are parked move towards their targets.

@@ -243,7 +243,8 @@ def _accept(
     has_target = rebalance.update_target(shard, group)
     owned = None if request.owned is None else owned_set(request.owned)
     moved = rebalance.follow(shard, group, member, owned, subscription_changed=changed)
-    if not has_target:  # but ``follow`` ran: the member reports only once what it gave up
+    # ``follow`` ran already, because the member reports only once which partitions it gave up
+    if not has_target:
         member.parked = ticket  # answered by ``work_done``
         return
     is_told = moved or request.member_epoch == JOIN_EPOCH or _is_full(request)

@@ -12,8 +12,8 @@ from typing import Final
 from groupkeeper.coordinator.core.records import ADOPTION_BEGUN, GROUP_REMOVED, AdoptionMark
 
 CHARS_PER_PLACE: Final = 128
-"""For each so many characters of its id, a remembered group counts as one group more. Otherwise
-100,000 ids of 32,767 bytes would need 3 GB.
+"""A remembered group counts as one group, and as one more for each ``CHARS_PER_PLACE`` characters
+of its id. Otherwise 100,000 ids of 32,767 bytes would need 3 GB.
 """
 
 

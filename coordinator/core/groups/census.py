@@ -13,8 +13,8 @@ from groupkeeper.coordinator.core.groups.subscribers import Subscribers
 from groupkeeper.coordinator.core.limits import MAX_METADATA_BYTES
 
 CHARS_OF_A_GROUP: Final = 512
-"""For each so many characters of its id, a group counts as one group more. So many characters take
-up to 2 KB, as much as a group costs. An id may have 32,767 bytes.
+"""A group counts as one group, and as one more for each ``CHARS_OF_A_GROUP`` characters of its id.
+512 characters take up to 2 KB, as much as a group costs. An id may have 32,767 bytes.
 """
 
 SMALL_METADATA_BYTES: Final = 1_024

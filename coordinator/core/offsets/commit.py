@@ -188,7 +188,8 @@ def check_partitions(shard: ShardState, group: Group | None, request: OffsetComm
             continue
         before = stored.get(info.name, _NO_PARTITIONS)
         if not info.topic_id and _has_ids(before):
-            # a host without topics: the commit may replace the offset that is a topic's end
+            # The host keeps no topics. The commit may replace the offset that is the end of the
+            # partition.
             checked.lowers = True
         if is_topic_twice or _is_one_twice(partitions):
             before = overlays.setdefault(info.name, _Overlay(before))

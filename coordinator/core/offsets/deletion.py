@@ -47,8 +47,8 @@ take 40 ms of the event loop.
 
 
 MAX_GROUP_BYTES: Final = 512 * 1024
-"""The most encoded bytes of one group that one step of a DeleteGroups may delete. One turn of the
-loop may delete several groups.
+"""The most encoded bytes of one group that one step of a DeleteGroups may delete. One iteration of
+the event loop may delete several groups.
 """
 
 MAX_LOGGED_BYTES: Final = 128 * 1024 * 1024
@@ -189,7 +189,8 @@ def _merged(
 def _portion(
     shard: ShardState, group: Group, lost: Sequence[StoredOffset], most_bytes: int
 ) -> Sequence[StoredOffset]:
-    pending_bytes = shard.pendings.group_bytes(group.group_id)  # written again, without the deleted
+    # the step writes the pending offsets again, without the deleted ones
+    pending_bytes = shard.pendings.group_bytes(group.group_id)
     most_bytes = min(shard.limits.max_step_bytes - pending_bytes, most_bytes)
     return Portion(len(lost), most_bytes).take(group.group_id, lost)
 

@@ -81,7 +81,7 @@ def commit_in_transaction(
             add_refused_event(shard, group, request, request.generation_id, error)
         _reply(shard, commit, ticket, errors, error)
         return
-    if request.pending_id in shard.pendings.by_id:  # the same request again
+    if request.pending_id in shard.pendings.by_id:  # the client has sent the same request again
         _reply(shard, commit, ticket, errors, is_pending=True)
         return
     checked = check_partitions(shard, group, commit)
@@ -107,7 +107,8 @@ def _plain(request: TxnOffsetCommit) -> OffsetCommit:
         topics=request.topics,
         by_topic_id=False,
         retention_ms=NO_RETENTION,
-        absent_group_error=ErrorCode.GROUP_ID_NOT_FOUND,  # any version may have member epochs
+        # This value makes ``knows_member_epochs`` true: any version may have member epochs.
+        absent_group_error=ErrorCode.GROUP_ID_NOT_FOUND,
         client=request.client,
     )
 

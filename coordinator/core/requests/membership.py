@@ -91,7 +91,7 @@ class SyncGroup(GroupWrite, frozen=True):
 
     result = SyncGroupResult
     parks = True
-    while_loading = ErrorCode.REBALANCE_IN_PROGRESS  # 14 in a sync is fatal to the Java client
+    while_loading = ErrorCode.REBALANCE_IN_PROGRESS  # the Java client fails on code 14 in a sync
 
 
 class Heartbeat(GroupRead, frozen=True, gc=False):
@@ -106,7 +106,7 @@ class Heartbeat(GroupRead, frozen=True, gc=False):
 
     result = ErrorCode
     waits = False
-    while_loading = ErrorCode.NONE  # members survive a coordinator that starts
+    while_loading = ErrorCode.NONE  # so that members stay while the coordinator starts
     when_full = None  # it writes nothing, and a refusal could expire the session
 
 
