@@ -50,7 +50,7 @@ class Exposition:
         self._renderer: Renderer | None = None
 
     async def page(self) -> bytes:
-        """Return the page in Prometheus' text format. Blocks the loop for at most 2 ms at a time."""
+        """Return the page in Prometheus' text format. Blocks the loop for at most 2 ms at once."""
         async with self._turn:
             reading = self.read()
             if self._walk is not None:

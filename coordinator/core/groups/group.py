@@ -77,7 +77,7 @@ class OffsetExpiry(NamedTuple):
 
 @mypyc_attr(allow_interpreted_subclasses=True)  # a type of groups need not be compiled
 class Member:
-    """The common part of the members of all types of groups: an identity, a client and a session."""
+    """The common part of members of all types of groups: an identity, a client and a session."""
 
     __slots__ = (
         "client",
