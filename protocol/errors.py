@@ -6,8 +6,8 @@ from __future__ import annotations
 class ProtocolError(Exception):
     """Bytes are invalid, or ask for an API or a version that is not served.
 
-    If a client has sent them, its connection is closed, as in Kafka. Nothing has been answered or
-    changed then, and no memory was allocated for a length that the bytes announce.
+    If a client has sent them, the server closes the connection, as Kafka does. It has answered and
+    changed nothing, and reserved no memory for a length that the bytes announce.
     """
 
     def __init__(self, reason: str, message: str) -> None:

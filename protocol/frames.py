@@ -171,9 +171,8 @@ _new: Final = tuple.__new__
 def _has_flexible_header(api_key: int, version: int) -> bool:
     """Return True if a version that we do not serve has a flexible header.
 
-    Of the versions that we do not serve, only those of ApiVersions get an answer. For other APIs
-    this returns False, and the header is read up to the client id. Up to there, all headers are the
-    same.
+    Of the requests in such a version, only ApiVersions gets an answer. For other APIs this returns
+    False, and the header is read up to the client id. Up to there, all headers are the same.
     """
     return api_key == ApiKey.API_VERSIONS and API_BY_KEY[api_key].is_flexible(version)
 

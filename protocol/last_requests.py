@@ -1,8 +1,8 @@
 """The last requests of a connection. The next request is nearly always like one of them.
 
-So a handler compares the bytes of a request with those of the last one of the same API and version.
-Equal bytes are not parsed again. In a commit, the offsets and epochs may differ (``CommitShape`` in
-``protocol.packed.offset_commit``).
+So a handler compares the bytes of a request with the bytes of the last request of the same API and
+version. Equal bytes are not parsed again. In a commit, the offsets and epochs may differ
+(``CommitShape`` in ``protocol.packed.offset_commit``).
 """
 
 from __future__ import annotations

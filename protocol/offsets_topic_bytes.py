@@ -158,7 +158,8 @@ def is_topic_id(text: str) -> bool:
         return True
     try:
         return printed_topic_id(raw_topic_id(text)) == text
-    except (Odd, ValueError):  # binascii's error is a ValueError, as is that of text beyond ASCII
+    # binascii.Error is a ValueError, and text beyond ASCII raises ValueError
+    except (Odd, ValueError):
         return False
 
 

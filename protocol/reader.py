@@ -7,10 +7,16 @@ an announced length. It checks a length against the remaining bytes. It checks a
 bytes that its elements need at least, and against a budget of elements for the whole request. The
 budget also limits the time of one request.
 
-As in Kafka's generated readers: unknown tags are skipped, bytes after the body are ignored, text
-that is not UTF-8 is replaced, any negative classic length is null, and a compact string has at most
-32,767 bytes. It is stricter than Kafka in one point: a known tag must fill exactly its announced
-size. Durations and times are plain integers of milliseconds, whatever kio annotates.
+Some rules are those of Kafka's generated readers:
+
+- Unknown tags are skipped.
+- Bytes after the body are ignored.
+- Text that is not UTF-8 is replaced.
+- Any negative classic length is null.
+- A compact string has at most 32,767 bytes.
+
+One rule is stricter than Kafka's: a known tag must fill exactly its announced size. Durations and
+times are plain integers of milliseconds, although kio's classes have other types for them.
 
 This file is long because it has a reading function for each type of a field.
 """
@@ -36,9 +42,9 @@ them takes time.
 
 FREE_BYTES: Final = 1_048_576
 BYTES_AN_ELEMENT: Final = 1_024
-"""Of the bytes of a frame above ``FREE_BYTES``, each 1,024 count as one element of the budget,
-because long names take time to read, hash and write. The request of a leader of a thousand members
-is below ``FREE_BYTES``.
+"""If a frame is longer than ``FREE_BYTES``, each 1,024 further bytes count as one element of the
+budget, because long names take time to read, hash and write. The request of a leader of a thousand
+members is below ``FREE_BYTES``.
 """
 
 MAX_HEADER_TAGS: Final = 1000

@@ -61,7 +61,8 @@ class AnyRequest(msgspec.Struct, frozen=True):
     """True if the request writes nothing, and its step answers no other request."""
     waits: ClassVar[bool]
     """True if each answer waits until the earlier records of the shard are durable. False if some
-    answers promise nothing that a crash could revoke (``Reply.waits``)."""
+    answers need not wait (``Reply.waits``).
+    """
     while_loading: ClassVar[ErrorCode]
     """The answer of a shard that is LOADING (docs/design.md#loading)."""
     when_full: ClassVar[ErrorCode | None]

@@ -131,7 +131,7 @@ class StoredTopics(Collection[tuple[str, str, StoredPartitions]]):
 
 
 def _of_topic(stored: dict[int, SavedOffset], topic_id: str) -> dict[int, SavedOffset]:
-    """Copy the offsets, except those of another topic of the same name."""
+    """Copy the offsets, except the offsets of another topic with the same name."""
     for o in stored.values():
         if o.topic_id and o.topic_id != topic_id:
             return {p: o for p, o in stored.items() if not o.topic_id or o.topic_id == topic_id}

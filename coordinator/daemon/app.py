@@ -404,7 +404,7 @@ class Daemon:
         asyncio.get_running_loop().call_later(limit_s, self._exit_undrained)
 
     def _exit_undrained(self) -> None:
-        # no client got a success for a request that is not written, so this counts as a clean end
+        # every request that got a success is written, so this counts as a clean end
         _log.warning("drain_cut", timeout_ms=self._settings.daemon.drain_timeout_ms)
         os._exit(1 if self._failure else 0)
 

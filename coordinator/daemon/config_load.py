@@ -190,7 +190,7 @@ def _explain(
         loc = [str(part) for part in detail["loc"]]
         name = ".".join(loc)
         if not loc:
-            # a rule between sections names its settings in its message
+            # the message of a rule about several sections names the settings
             message = _sentence(detail["msg"])
             named = [name.split(".") for name in setting_names() if name in message]
             is_in_file = any(_holds(content, name) for name in named)

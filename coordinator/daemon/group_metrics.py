@@ -134,8 +134,8 @@ class MetricsWalk:
         """Add every topic and group. Groups created or deleted during the walk may be left out.
 
         If there is not enough room, topics first get half of the room. Then come all groups, and
-        then the remaining topics. So many partitions do not push out all groups, and many groups do
-        not push out all topics.
+        then the remaining topics. So a large number of partitions leaves room for groups, and a
+        large number of groups leaves room for topics.
         """
         done = 0
         kept = snapshot.room // 2

@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 
 WINDOW_REQUESTS = 64
 WINDOW_BYTES = 262_144
-"""After ``WINDOW_REQUESTS`` questions, or so many bytes of answers, other requests run before the
-next question."""
+"""After ``WINDOW_REQUESTS`` questions, or this many bytes of answers, other requests run before the
+next question.
+"""
 
 
 class Enclosed(NamedTuple):

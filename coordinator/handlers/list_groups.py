@@ -36,7 +36,7 @@ def handle(exchange: Exchange, services: Services) -> None:
 
 def parse(wire: Any, version: int) -> ListGroups:
     """Convert a request of any version to a ``ListGroups``, which has no version. Like Kafka, trim
-    the names of states, and do not trim those of types.
+    the names of states, but not the names of types.
     """
     return ListGroups(
         states=frozenset(s.strip(_BLANKS).lower() for s in wire.states_filter)

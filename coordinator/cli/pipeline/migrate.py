@@ -143,7 +143,8 @@ def _planned(
     route = MigrationRoute(source, target, records, topic_map(renamed or ()))
     try:
         for each in (source, target, records):
-            if each is not None:  # a server that is away is found before the slow start of Spark
+            # find out whether the servers answer before the slow start of Spark
+            if each is not None:
                 each.open(PLANS).close()
         spark = _spark(master)
         typer.echo("groupkeeper: reading the groups", err=True)

@@ -205,8 +205,8 @@ AT_SOURCE: Final[Words] = {
 
 
 def print_outcomes(outcomes: Sequence[Outcome], words: Words = CARRIED_OUT) -> None:
-    """Print how many groups have each result. Print the messages of groups that were refused or
-    have failed to standard error.
+    """Print how many groups have each result. Print to standard error the messages of groups that
+    were refused or have failed.
     """
     counts = Counter(str(outcome.result) for outcome in outcomes)
     for result, text in words.items():

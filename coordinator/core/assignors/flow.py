@@ -128,10 +128,10 @@ class Flow:
     def _low_member(self, pool: int, highest: int) -> int | None:
         """Return the least loaded member of a pool; None if its load is above ``highest``.
 
-        ``_least`` has the least load that an earlier call found in each pool. So most pools are
-        excluded without a look at their members. The value may be out of date. But ``level`` begins
-        with the members that have the largest loads. So the least load of a pool only grows, or is
-        so near the largest load that this does not matter.
+        ``_least`` has the least load that an earlier call found in each pool. With it, most pools
+        are excluded without a look at their members. The value may be out of date, but this does no
+        harm. ``level`` begins with the members that have the largest loads. So the least load of a
+        pool only grows, or it is so near the largest load that no exchange would help.
         """
         if self._least[pool] > highest:
             return None

@@ -7,7 +7,7 @@ A cycle has three kinds of edges:
 - Member to a member with exactly one partition more: the rest of the cycle swaps their loads.
 
 If a cycle saves a move, a better flow exists. If no cycle does, no better flow exists (Klein). The
-search is that of Bellman and Ford, but it begins only at nodes where a move can be saved.
+search is the algorithm of Bellman and Ford, but it begins only at nodes where a move can be saved.
 """
 
 from __future__ import annotations

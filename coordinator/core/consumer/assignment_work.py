@@ -86,9 +86,13 @@ def compute(
     """Return the target. ``names`` and ``find`` are needed only for an assignor of another package.
     ``find`` returns the assignor by its name.
 
-    Raises InvalidTargetError if such an assignor returns an unknown member or partition, gives one
-    partition to two members, or gives a member a partition of a topic to which it does not
-    subscribe. Other exceptions of the assignor are not caught.
+    Raises InvalidTargetError if the assignment of such an assignor breaks a rule:
+
+    - It names an unknown member or partition.
+    - It gives one partition to two members.
+    - It gives a member a partition of a topic to which the member does not subscribe.
+
+    Other exceptions of the assignor are not caught.
     """
     ours = OUR_ASSIGNORS.get(assignor)
     if ours is not None:

@@ -304,8 +304,8 @@ def restart_session(shard: ShardState, group: ConsumerGroup, member: ConsumerGro
 
 
 def session_timeout_ms(shard: ShardState, group: ConsumerGroup, member: ConsumerGroupMember) -> int:
-    """Return the session timeout of a member. A classic member has its own, any other member has
-    that of the group.
+    """Return the session timeout of a member. A classic member has its own timeout. Any other
+    member has the timeout of the group.
     """
     if member.fields.classic is not None:
         return member.fields.classic.session_timeout_ms

@@ -85,7 +85,7 @@ def removal_items(group: ConsumerGroup, member_id: str) -> int:
 
 
 def forget_pattern(shard: ShardState, group: ConsumerGroup, pattern: str | None) -> None:
-    """Forget the topics of a pattern if no member has it any more."""
+    """Forget the topics of a pattern if no member has the pattern."""
     subscriptions = group.subscriptions
     if pattern in subscriptions.resolved and not subscriptions.pattern_count(pattern):
         shard.record(ResolvedPattern(group.group_id, pattern, None))

@@ -23,7 +23,7 @@ MAX_NAMES: Final = 50_000
 the step of a new member or of a new target would block the loop for longer than 100 ms.
 """
 KEPT_TOPICS: Final = 1_000
-"""If there are at least so many topics, the tables that ``numbered`` returns are kept until the
+"""The least number of topics for which the tables that ``numbered`` returns are kept until the
 topics change. It takes 10 ms to make them for 50,000 topics. Smaller tables are made again each
 time, because 100,000 groups may each have one.
 """

@@ -37,7 +37,7 @@ _SAVED_TOPIC_BYTES: Final = 16
 """An upper bound of the size of one saved topic, without its name and its offsets."""
 
 _SHORT_CHARS: Final = 32
-"""For a text of at most so many characters only a rough upper bound is computed."""
+"""A longer text gets a close upper bound, and a shorter text only a rough one."""
 _LONGEST_ESCAPE: Final = 6
 """The most bytes that one character can have in JSON."""
 _ESCAPED: Final = bytes(range(32)) + b'"\\\x7f'

@@ -19,8 +19,9 @@ from groupkeeper.coordinator.core.state import ShardState
 
 
 def held_end(shard: ShardState, topic_id: str, partition: int, offset: int) -> PartitionEnd | None:
-    """Return the record that must keep the end of a partition if this offset is lowered or deleted.
-    Return None if the end does not depend on this offset."""
+    """Return the record that keeps the end of a partition when this offset is lowered or deleted.
+    Return None if no record is needed, because the end does not depend on this offset.
+    """
     if not topic_id or offset < shard.end_of(topic_id, partition):
         return None
     if shard.saved_ends.get((topic_id, partition), NO_OFFSET) >= offset:
@@ -50,8 +51,8 @@ def raise_ends(ends: dict[int, int], partitions: list[CommittedPartition]) -> in
 def lowered_ends(shard: ShardState, record: OffsetsCommitted) -> list[PartitionEnd]:
     """Return the records for the ends of partitions that this commit would lower.
 
-    A commit lowers an end if it replaces the offset that was the end by a lower offset, or by an
-    offset without a topic id.
+    A commit lowers an end in two cases: it replaces the offset that was the end by a lower offset,
+    or by an offset without a topic id.
     """
     lowered = []
     for topic in record.topics:
@@ -69,11 +70,11 @@ def lowered_ends(shard: ShardState, record: OffsetsCommitted) -> list[PartitionE
 def _end_of_known_topic(
     shard: ShardState, group_id: str, topic: str, partition: int
 ) -> PartitionEnd | None:
-    """Return the record that must keep the end if a commit without a topic id replaces the offset.
-    Return None if the end does not depend on this offset.
+    """Return the record that keeps the end when a commit without a topic id replaces the offset.
+    Return None if no record is needed, because the end does not depend on this offset.
 
-    A host without topics commits without topic ids. Such an offset cannot hold the end of the
-    topic.
+    A host without topics commits without topic ids. Such an offset does not count for the end of
+    the topic.
     """
     group = shard.groups.get(group_id)
     stored = None if group is None else group.offsets.get(topic, {}).get(partition)

@@ -76,7 +76,9 @@ class ShardRequest(AnyRequest, frozen=True):
 
 
 class EndedTransaction(NamedTuple):
-    """A marker in the journal, and the pending offsets of its producer that lie before it."""
+    """A marker in the journal, and the pending offsets of its producer that are before it in the
+    journal.
+    """
 
     producer_id: int
     """Only pending offsets of this producer are ended, even if ``pending_ids`` names others."""
