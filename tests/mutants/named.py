@@ -385,6 +385,21 @@ WIRE: Final = (
     ),
 )
 
+HTTP: Final = (
+    Named(
+        "coordinator/web/gate.py",
+        "        self.gate.enter(self)\n        self._limit_to(REQUEST_TIMEOUT)\n",
+        "        self.gate.enter(self)\n",
+        "an HTTP peer that sends nothing stays connected for ever",
+    ),
+    Named(
+        "coordinator/web/gate.py",
+        "if self._limit is None and not self.transport.is_closing():",
+        "if not self.transport.is_closing():",
+        "an HTTP peer that sends a byte now and then stays connected for ever",
+    ),
+)
+
 LATE: Final = (
     Named(
         f"{RUNTIME}/group_loading.py",
@@ -418,4 +433,15 @@ LATE: Final = (
     ),
 )
 
-NAMED: Final = (*TIMERS, *FENCES, *FOLDS, *LIMITS, *DURABILITY, *DISK, *WIRE, *LATE, *CONSUMERS)
+NAMED: Final = (
+    *TIMERS,
+    *FENCES,
+    *FOLDS,
+    *LIMITS,
+    *DURABILITY,
+    *DISK,
+    *WIRE,
+    *HTTP,
+    *LATE,
+    *CONSUMERS,
+)
