@@ -20,9 +20,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.clients, pytest.mark.go]
 
-LOADING = (
-    'groupkeeper_requests_total{api="JoinGroup",error="COORDINATOR_LOAD_IN_PROGRESS",version="0"}'
-)
+LOADING = 'groupkeeper_requests_total{api="JoinGroup",error="COORDINATOR_LOAD_IN_PROGRESS"'
 
 
 @contextmanager
@@ -41,20 +39,22 @@ def _living(life: str, server: Groupkeeper, found: Found) -> Iterator[Host]:
         server.stop()
 
 
-def test_a_store_that_fails_and_comes_back(tmp_path: Path, found: Found) -> None:
+@pytest.mark.parametrize("life", ["shopify-1.8/store-away", "kafka-go/store-away"])
+def test_a_store_that_fails_and_comes_back(life: str, tmp_path: Path, found: Found) -> None:
     server = FaultyDaemon(tmp_path / "server")
     server.start()
     server.fault("fail")
-    with _living("shopify-1.8/store-away", server, found) as host:
-        wait_until(lambda: server.metric(LOADING) > 0, server)
+    with _living(life, server, found) as host:
+        wait_until(lambda: LOADING in server.get("/metrics")[1], server)
         server.fault("")
-        host.live("shopify-1.8/store-away", "billing")
+        host.live(life, "billing")
 
 
 @pytest.mark.parametrize(
     ("life", "setting", "value"),
     [
         ("shopify-1.8/group-limit", "group.max_groups", 1),
+        ("kafka-go/group-limit", "group.max_groups", 1),
         ("shopify-1.8/large-group", "storage.max_group_bytes", 1_048_576),
         ("kafka-go/retention-time", "offsets.retention_check_interval_ms", 500),
         ("kafka-go/auto-create", "static.auto_create_topics", True),

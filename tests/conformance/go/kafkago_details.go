@@ -246,3 +246,56 @@ func kafkaGoErrors(t *T) {
 	t.Equal(beat.Error, nil, "Heartbeat of a stranger, as this library reads it")
 	member.leave()
 }
+
+// kafkaGoStoreAway meets a store that fails: error 16 for the join that waits for it, then error 14.
+// Its host mends the store then.
+func kafkaGoStoreAway(t *T) {
+	group, err := kafka.NewConsumerGroup(kafka.ConsumerGroupConfig{
+		ID: t.Group, Brokers: []string{t.Bootstrap}, Topics: []string{"orders"},
+		SessionTimeout: sessionTimeout, JoinGroupBackoff: 100 * time.Millisecond,
+	})
+	t.Must(err, "NewConsumerGroup")
+	defer group.Close()
+	for _, want := range []kafka.Error{kafka.NotCoordinatorForGroup, kafka.GroupLoadInProgress} {
+		if _, err := group.Next(t.ctx); !errors.Is(err, want) {
+			t.Failf("Next: got %v, want %v", err, want)
+		}
+	}
+	t.Eventually("a generation", func() bool {
+		_, err := group.Next(t.ctx)
+		return err == nil
+	})
+}
+
+// kafkaGoGroupLimit is one group more than its server may have.
+func kafkaGoGroupLimit(t *T) {
+	member := t.kafkaGoJoin(kafka.ConsumerGroupConfig{Topics: []string{"orders"}})
+	member.nextWith("orders", 400)
+	kafkaGoRefused(t, t.Bootstrap, kafka.GroupCoordinatorNotAvailable)
+	member.leave()
+}
+
+// kafkaGoAuthorizationErrors meets a broker with ACLs, which groupkeeper does not have.
+func kafkaGoAuthorizationErrors(t *T) {
+	for code, want := range map[int16]kafka.Error{
+		29: kafka.TopicAuthorizationFailed,
+		30: kafka.GroupAuthorizationFailed,
+		31: kafka.ClusterAuthorizationFailed,
+	} {
+		// the answer to FindCoordinator: a code, and a broker without name and port
+		kafkaGoRefused(t, t.Fake(code, int32(-1), int16(0), int32(-1)), want)
+	}
+}
+
+// kafkaGoRefused is a group that never gets a generation.
+func kafkaGoRefused(t *T, bootstrap string, want kafka.Error) {
+	group, err := kafka.NewConsumerGroup(kafka.ConsumerGroupConfig{
+		ID: t.Group + "-refused", Brokers: []string{bootstrap}, Topics: []string{"orders"},
+		SessionTimeout: sessionTimeout, JoinGroupBackoff: 100 * time.Millisecond,
+	})
+	t.Must(err, "NewConsumerGroup")
+	defer group.Close()
+	if _, err := group.Next(t.ctx); !errors.Is(err, want) {
+		t.Failf("Next: got %v, want %v", err, want)
+	}
+}

@@ -48,6 +48,10 @@ var scenarios = map[string]func(*T){
 	"kafka-go/retention-time":    kafkaGoRetentionTime,
 	"kafka-go/user-data":         kafkaGoUserData,
 	"kafka-go/errors":            kafkaGoErrors,
+	"kafka-go/store-away":        kafkaGoStoreAway,
+	"kafka-go/group-limit":       kafkaGoGroupLimit,
+
+	"kafka-go/authorization-errors": kafkaGoAuthorizationErrors,
 
 	"shopify-1.8/offset-manager":  shopifyOffsetManager,
 	"shopify-1.8/group-requests":  shopifyGroupRequests,
@@ -57,6 +61,8 @@ var scenarios = map[string]func(*T){
 	"shopify-1.8/group-limit":     shopifyGroupLimit,
 	"shopify-1.8/large-group":     shopifyLargeGroup,
 	"shopify-1.8/timestamp":       shopifyTimestamp,
+
+	"shopify-1.8/authorization-errors": shopifyAuthorizationErrors,
 
 	"sarama-0.8.2/offset-manager":      saramaOffsetManagerOld,
 	"sarama-0.11/consumer-group":       saramaConsumerGroup011,

@@ -255,6 +255,21 @@ func shopifyGroupErrors(t *T) {
 	t.Must(client.Close(), "Close")
 }
 
+// shopifyAuthorizationErrors meets a broker with ACLs, which groupkeeper does not have.
+func shopifyAuthorizationErrors(t *T) {
+	for code, want := range map[int16]shopify.KError{
+		29: shopify.ErrTopicAuthorizationFailed,
+		30: shopify.ErrGroupAuthorizationFailed,
+		31: shopify.ErrClusterAuthorizationFailed,
+	} {
+		broker := shopify.NewBroker(t.Fake(code))
+		t.Must(broker.Open(shopifyConfig()), "Open")
+		member := &shopifyMember{t: t, broker: broker}
+		t.Equal(member.heartbeat(1, "member"), want, "Heartbeat")
+		t.Must(broker.Close(), "Close")
+	}
+}
+
 // shopifyAway tells an error that a closed connection ends in.
 func shopifyAway(err error) bool {
 	var lost net.Error
@@ -309,20 +324,26 @@ func (t *T) shopifyLeader(topic string) *shopify.Broker {
 	return broker
 }
 
-// shopifyStoreAway meets a store that fails: while its groups are loaded again, every request gets
-// error 14. Its host mends the store then.
+// shopifyStoreAway meets a store that fails. The join that waits for the first append gets error 16.
+// While the groups are loaded again, every request gets error 14. Its host mends the store then.
 func shopifyStoreAway(t *T) {
 	client := t.shopifyClient()
 	member := &shopifyMember{t: t, broker: t.shopifyCoordinator(client), generation: -1}
+	join := func() shopify.KError {
+		newcomer := &shopifyMember{t: t, broker: member.broker}
+		joined, err := member.broker.JoinGroup(newcomer.joinRequest("range", "orders"))
+		t.Must(err, "JoinGroup")
+		return joined.Err
+	}
+	t.Equal(join(), shopify.ErrNotCoordinatorForConsumer, "JoinGroup that waits for the store")
 	t.Equal(member.commit(2, "orders", 1), shopify.ErrOffsetsLoadInProgress, "CommitOffset")
 	t.Equal(member.fetched(1, "orders").Err, shopify.ErrOffsetsLoadInProgress, "FetchOffset")
-	newcomer := &shopifyMember{t: t, broker: member.broker}
-	joined, err := member.broker.JoinGroup(newcomer.joinRequest("range", "orders"))
-	t.Must(err, "JoinGroup")
-	t.Equal(joined.Err, shopify.ErrOffsetsLoadInProgress, "JoinGroup")
+	t.Equal(join(), shopify.ErrOffsetsLoadInProgress, "JoinGroup")
 	t.Eventually("the commit is taken", func() bool {
 		return member.commit(2, "orders", 1) == shopify.ErrNoError
 	})
+	member.broker = t.shopifyCoordinator(client) // after 16: look for the coordinator again
+	t.Equal(join(), shopify.ErrNoError, "JoinGroup afterwards")
 	t.Must(client.Close(), "Close")
 }
 

@@ -170,6 +170,9 @@ GO = Section(
         retention_time="ConsumerGroup: RetentionTime is obeyed",
         user_data="ConsumerGroup: a balancer's user data reaches the leader",
         errors="errors 22, 23, 25 and 26 have the client's own names",
+        store_away="errors 16 and 14 while the store fails, and no error after it",
+        group_limit="error 15 at the limit on the number of groups",
+        authorization_errors="errors 29 to 31 of a broker with ACLs have the client's own names",
     )
     + _rows(
         "Shopify/sarama",
@@ -178,8 +181,9 @@ GO = Section(
         group_requests="a member by single requests: join to leave, describe, list, commit 0 to 2",
         group_errors="errors 12 and 22 to 27 have the client's own names",
         closed_versions="ListOffsets 0, Fetch 0, Produce 0 close the connection; groups continue",
-        store_away="error 14 while the store fails, and no error after it",
+        store_away="errors 16 and 14 while the store fails, and no error after it",
         group_limit="error 15 at the limit on the number of groups",
+        authorization_errors="errors 29 to 31 of a broker with ACLs have the client's own names",
         large_group="error 28 at the limit on the size of a group",
         timestamp="the timestamp of OffsetCommit 1 is ignored",
     )
@@ -378,7 +382,9 @@ OWN_SERVER = frozenset(
     {
         "kafka-go/auto-create",
         "kafka-go/first-join",
+        "kafka-go/group-limit",
         "kafka-go/retention-time",
+        "kafka-go/store-away",
         "shopify-1.8/group-limit",
         "shopify-1.8/large-group",
         "shopify-1.8/store-away",
