@@ -1,8 +1,8 @@
 """README.md and docs/start/quickstart.md to the letter: each command as written, in order.
 
 Left out is `make test`, which is what runs this. The commands of the pipeline run in
-`make test-pipeline`, those in Java, Go and JavaScript in `make test-clients`
-(``tests/conformance/test_example_clients.py``).
+`make test-pipeline` (`make pipeline-demo`: ``test_pipeline_demo.py``), those in Java, Go and
+JavaScript in `make test-clients` (``tests/conformance/test_example_clients.py``).
 """
 
 from __future__ import annotations
@@ -88,6 +88,7 @@ def test_the_readme_holds_on_a_fresh_checkout(checkout, terminal):
     first.stay(run)
 
     second = terminal(PIP_CONSTRAINT="constraints.txt")
+    assert "What you saw" in second.type("make demo")
     second.type(reader.next(". .venv/bin/activate"))
     (checkout.home / "billing.py").write_text(snippet_of(text))
     assert "offset=42" in second.type(f"python {checkout.home}/billing.py")
@@ -166,7 +167,7 @@ def test_each_block_that_is_run_elsewhere_is_there_and_every_other_command_is_in
     typed = {code for code in inline if re.match(r"(groupkeeper|pip|python3?|go|mvn|npm) ", code)}
     assert typed == set()
     made = {code for code in inline if code.startswith("make ")}
-    # tests/server/test_demo.py runs the first, `make test-pipeline-long` the second
+    # the test above types the first, test_pipeline_demo.py the second
     assert made - {"make run", "make test", "make test-clients"} == {
         "make demo",
         "make pipeline-demo",

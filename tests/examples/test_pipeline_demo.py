@@ -1,5 +1,5 @@
-"""`make pipeline-demo`: the parts that need no Spark (its zombie, and the folder that it takes).
-`make test-pipeline-long` runs the whole of it.
+"""`make pipeline-demo`, as the README has it, and the parts of it that need no Spark: its zombie,
+and the folder that it takes.
 """
 
 from __future__ import annotations
@@ -8,28 +8,36 @@ import io
 import re
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from examples import pipeline_demo, pipeline_demo_consumer
+from tests.helpers.daemon.stranger import Checkout, Terminal
 
-ROOT = Path(__file__).parents[2]
+
+def lend_packages(checkout: Checkout) -> None:
+    """Let pip find in the .venv of a checkout what it would download, half a gigabyte."""
+    environment = checkout.path / ".venv"
+    subprocess.run([sys.executable, "-m", "venv", environment], check=True)
+    (packages,) = environment.glob("lib/python*/site-packages")
+    (packages / "lent.pth").write_text(sysconfig.get_path("purelib"))
 
 
-@pytest.mark.spark_long
+@pytest.mark.spark
+@pytest.mark.slow
 def test_the_reports_name_all_that_the_consumers_did(tmp_path):
-    """As long as for a newcomer: shorter, the consumers have not read what they go back by."""
-    demo = [sys.executable, "-m", "examples.pipeline_demo"]
-    folder = tmp_path / "demo"
-    run = [*demo, str(pipeline_demo.SECONDS), str(folder)]
-    done = subprocess.run(run, cwd=ROOT, capture_output=True, text=True, timeout=1_200, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "the rewind, the zombie, the reset, the storm: all there, named" in done.stdout
-    pages = [Path(found) for found in re.findall(r"file://(\S+)", done.stdout)]
+    checkout = Checkout(tmp_path)
+    lend_packages(checkout)
+    terminal = Terminal(checkout)
+    said = terminal.type("make pipeline-demo")
+    terminal.close()
+    assert "the rewind, the zombie, the reset, the storm: all there, named" in said
+    pages = [Path(found) for found in re.findall(r"file://(\S+)", said)]
     assert [page.stem for page in pages if page.stat().st_size] == ["lag", "rebalances", "audit"]
-    reports = folder / "tables" / "reports"
+    reports = checkout.path / "var" / "pipeline-demo" / "tables" / "reports"
     assert pipeline_demo.check(reports) == []
     (reports / "audit.json").write_text("[]")
     assert pipeline_demo.check(reports) == [
