@@ -373,8 +373,8 @@ WIRE: Final = (
     ),
     Named(
         f"{CORE}/requests/membership.py",
-        "    while_loading = ErrorCode.REBALANCE_IN_PROGRESS  # 14",
-        "    while_loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS  # 14",
+        "    while_loading = ErrorCode.REBALANCE_IN_PROGRESS",
+        "    while_loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS",
         "a Java client that syncs while we load dies of it",
     ),
     Named(
