@@ -63,7 +63,9 @@ async def check_store(
     if scheme_of(url) not in JOURNALS:
         raise StoreRefused(f"storage.url: a {scheme_of(url)} store cannot be checked")
     driver = journal_driver(url, append_timeout_ms, lease_ttl_ms, password)
-    return await check.check_journal(driver, identity, measures_writes=measures_writes)
+    return await check.check_journal(
+        driver, identity, lease_ttl_ms=lease_ttl_ms, measures_writes=measures_writes
+    )
 
 
 async def repair_store(
@@ -79,7 +81,8 @@ async def repair_store(
     ``lease_ttl_ms`` is ``cluster.lease_ttl_ms`` of the daemons: with a shorter time, a repair could
     treat a daemon that has just started as dead.
 
-    Raises StoreRefused if a process uses the store, or if the store has no journal.
+    If a process that used the store was killed, wait so long until it counts as dead. Raises
+    StoreRefused if a process uses the store, or if the store has no journal.
     """
     from groupkeeper.storage.tools.repair import repair
 

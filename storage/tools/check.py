@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import statistics
 import time
-import uuid
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from groupkeeper.coordinator.core.records import Record, SavedGroup, SavedOffsets
+from groupkeeper.storage.backends.journal.others import StoreInUse
+from groupkeeper.storage.backends.journal.store import boot_time_ms
 from groupkeeper.storage.base import CLUSTER_SHARD, ShardId, StorageError, StoreIdentity
 from groupkeeper.storage.codec.records import decode_record, decode_saved
-from groupkeeper.storage.leases.lives import NodeLife
+from groupkeeper.storage.tools.short_life import short_life
 
 if TYPE_CHECKING:
     from groupkeeper.storage.backends.journal.driver import JournalDriver, Value
@@ -99,12 +101,19 @@ class _EveryShard(frozenset[ShardId]):
 
 
 async def check_journal(
-    driver: JournalDriver, identity: StoreIdentity, *, measures_writes: bool = False
+    driver: JournalDriver,
+    identity: StoreIdentity,
+    *,
+    lease_ttl_ms: int,
+    measures_writes: bool = False,
+    timer_ms: Callable[[], int] = boot_time_ms,
 ) -> StoreReport:
     """Read and check the values of a store with a journal.
 
     To measure writes, the check registers as a user of the store for a moment. No other process can
-    start in this time. Nothing is written if a process uses the store.
+    start in this time. If a process that used the store was killed, such as an earlier check, it
+    first waits for ``lease_ttl_ms`` until the life of this process counts as dead. Nothing is
+    written if a process uses the store.
     """
     report = StoreReport()
     await driver.open(identity)
@@ -118,8 +127,9 @@ async def check_journal(
             for value in values:
                 _add_value(report, value)
         report.read_ms = (time.perf_counter() - began) * 1000
-        if measures_writes and not lives:
-            await _measure_writes(driver, report)
+        if measures_writes:
+            with suppress(StoreInUse):
+                await _measure_writes(driver, report, lease_ttl_ms, timer_ms)
     finally:
         await driver.close()
     return report
@@ -137,15 +147,12 @@ def _add_value(report: StoreReport, value: Value) -> None:
         )
 
 
-async def _measure_writes(driver: JournalDriver, report: StoreReport) -> None:
-    life = NodeLife(0, f"check-{uuid.uuid4().hex}", "groupkeeper storage check", 0)
-    begun = await driver.begin_life(life)
-    if begun.others:
-        return  # a daemon was faster
-    try:
-        report.write_ms = await median_ms(lambda: driver.beat(life.life_id))
-    finally:
-        await driver.end_life(life.life_id, None)
+async def _measure_writes(
+    driver: JournalDriver, report: StoreReport, lease_ttl_ms: int, timer_ms: Callable[[], int]
+) -> None:
+    async with short_life(driver, "check", lease_ttl_ms, timer_ms) as life_id:
+        report.used_by = ""  # the process that was registered is dead
+        report.write_ms = await median_ms(lambda: driver.beat(life_id))
 
 
 async def median_ms(call: Callable[[], Awaitable[object]]) -> float:

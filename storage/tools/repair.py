@@ -1,39 +1,58 @@
 """Mend a store with a journal, for ``groupkeeper storage check --repair``.
 
 A life is the time in which one process uses the store. The repair removes only nodes and rows of
-interrupted writes and of ended lives, which nobody needs. Before that, it applies the journals of
-ended lives to the stored values, as a start does. It keeps values that cannot be read, and nodes
+interrupted writes and of ended lives, which nobody needs. Before that, it ends the life of a
+process that was killed, such as an earlier repair, and applies the journals of ended lives to the
+stored values, as a start does. It keeps values that cannot be read, and nodes
 of the mirror, which may belong to another program.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
+
 from groupkeeper.storage.backends.journal.driver import HasLeftovers, JournalDriver
+from groupkeeper.storage.backends.journal.others import dead_lives
+from groupkeeper.storage.backends.journal.store import boot_time_ms
 from groupkeeper.storage.backends.journal.succession import fold_ended
-from groupkeeper.storage.base import StoreIdentity, StoreRefused
+from groupkeeper.storage.base import StoreIdentity
+from groupkeeper.storage.leases.lives import NodeLife
 from groupkeeper.storage.tools.short_life import short_life
 
 
 async def repair(
-    driver: JournalDriver, identity: StoreIdentity, *, applies: bool, lease_ttl_ms: int
+    driver: JournalDriver,
+    identity: StoreIdentity,
+    *,
+    applies: bool,
+    lease_ttl_ms: int,
+    timer_ms: Callable[[], int] = boot_time_ms,
 ) -> list[str]:
     """Return the faults of the store, a line each. If ``applies``, also mend them.
 
-    Raises StoreRefused if a process uses the store: a write that this process has not finished
-    would look like an interrupted one.
+    If a process that used the store was killed, wait for ``lease_ttl_ms`` until its life counts as
+    dead. Raises StoreRefused if a process uses the store: a write that this process has not
+    finished would look like an interrupted one.
     """
     await driver.open(identity)
     try:
+        dead: Sequence[NodeLife] = []
         if lives := await driver.lives():
-            raise StoreRefused(
-                f"{driver.name}: is in use by node {lives[0].node_id} ({lives[0].name}): stop it "
-                "first. If it was killed, start and stop it once"
-            )
+            dead = await dead_lives(driver, lives, lease_ttl_ms, timer_ms)
+        found = [f"the life of {each.name}, which was killed" for each in dead]
         if not applies:
-            return [*await _unfolded(driver), *await _leftovers(driver)]
-        async with short_life(driver, "check", lease_ttl_ms) as life_id:
-            found = await _unfolded(driver)
-            for ended in await driver.ended_lives():
+            lives_to_fold = [*await driver.ended_lives(), *(each.life_id for each in dead)]
+            return [
+                *found,
+                *await _unfolded(driver, lives_to_fold),
+                *await _leftovers(driver),
+            ]
+        for each in dead:
+            await driver.end_life(each.life_id, each.counter)
+        async with short_life(driver, "check", lease_ttl_ms, timer_ms) as life_id:
+            ended_lives = await driver.ended_lives()
+            found += await _unfolded(driver, ended_lives)
+            for ended in ended_lives:
                 await fold_ended(driver, life_id, ended)
             found += await _leftovers(driver)
             if isinstance(driver, HasLeftovers):
@@ -43,9 +62,9 @@ async def repair(
         await driver.close()
 
 
-async def _unfolded(driver: JournalDriver) -> list[str]:
+async def _unfolded(driver: JournalDriver, ended_lives: Iterable[str]) -> list[str]:
     found = []
-    for ended in await driver.ended_lives():
+    for ended in ended_lives:
         entries = 0
         async for _ in driver.journal(ended):
             entries += 1

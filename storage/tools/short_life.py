@@ -6,11 +6,17 @@ import uuid
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
+import structlog
+
 from groupkeeper.storage.backends.journal.beating import beating
 from groupkeeper.storage.backends.journal.driver import JournalDriver
+from groupkeeper.storage.backends.journal.life_journal import error_text
 from groupkeeper.storage.backends.journal.others import begin_alone
 from groupkeeper.storage.backends.journal.store import boot_time_ms
+from groupkeeper.storage.base import StorageError
 from groupkeeper.storage.leases.lives import NodeLife
+
+_log = structlog.get_logger(__name__)
 
 
 @asynccontextmanager
@@ -34,4 +40,7 @@ async def short_life(
         async with beating(driver, life.life_id, lease_ttl_ms):
             yield life.life_id
     finally:
-        await driver.end_life(life.life_id, None)
+        try:
+            await driver.end_life(life.life_id, None)
+        except StorageError as error:  # the next user of the store waits until it is dead
+            _log.warning("life_not_ended", store=driver.name, error=error_text(error))

@@ -128,7 +128,7 @@ async def test_a_store_is_checked_beside_the_process_that_uses_it(site: ConsulSi
     await owner.fold_all()
     url = parse_url(f"consul://{site.server.address}/{site.prefix}", {})
     driver = ConsulDriver(url, append_timeout_ms=5_000, lease_ttl_ms=1_000)
-    report = await check_journal(driver, IDENTITY, measures_writes=True)
+    report = await check_journal(driver, IDENTITY, lease_ttl_ms=TTL_MS, measures_writes=True)
     assert (report.used_by, report.groups, report.offsets) == ("node 1 (host:1)", 2, 6)
     assert (report.problems, report.write_ms) == ([], None)
 
@@ -177,11 +177,13 @@ async def test_a_token_needs_write_for_its_prefix_and_nothing_else(tmp_path: Pat
             url = parse_url(f"consul://{server.address}/kafka", {"CONSUL_HTTP_TOKEN": token})
             driver = ConsulDriver(url, append_timeout_ms=5_000, lease_ttl_ms=1_000)
             if is_enough:
-                report = await check_journal(driver, IDENTITY, measures_writes=True)
+                report = await check_journal(
+                    driver, IDENTITY, lease_ttl_ms=TTL_MS, measures_writes=True
+                )
                 assert report.write_ms is not None
             else:
                 with pytest.raises(StoreRefused, match="permission denied") as refused:
-                    await check_journal(driver, IDENTITY, measures_writes=True)
+                    await check_journal(driver, IDENTITY, lease_ttl_ms=TTL_MS, measures_writes=True)
                 assert not token or token not in str(refused.value)
     finally:
         server.stop()

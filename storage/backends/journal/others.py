@@ -16,29 +16,35 @@ from groupkeeper.storage.leases.lives import LifeWatch, NodeLife
 _log = structlog.get_logger(__name__)
 
 
+class StoreInUse(StoreRefused):
+    """Another process uses the store: its life goes on."""
+
+
 async def begin_alone(
     driver: JournalDriver, life: NodeLife, ttl_ms: int, timer_ms: Callable[[], int]
 ) -> Begun:
     """Begin a life. If there are others, first end each whose process does not beat any more.
-    Raises StoreRefused if another life beats.
+    Raises StoreInUse if another life beats.
 
     ``ttl_ms`` must be that of the other processes: with a shorter time, this would end the life of
     a process between two of its beats.
     """
     begun = await driver.begin_life(life)
     if begun.others:
-        await _wait_until_dead(driver, begun.others, ttl_ms, timer_ms)
+        for dead in await dead_lives(driver, begun.others, ttl_ms, timer_ms):
+            await driver.end_life(dead.life_id, dead.counter)
         begun = await driver.begin_life(life)
         if begun.others:
             raise _in_use(driver, begun.others[0])
     return begun
 
 
-async def _wait_until_dead(
+async def dead_lives(
     driver: JournalDriver, others: Sequence[NodeLife], ttl_ms: int, timer_ms: Callable[[], int]
-) -> None:
-    """Watch the counters of the other lives. End each life whose counter has stood still for
-    ``ttl_ms``. Raises StoreRefused if a counter rises, because its process is alive.
+) -> Sequence[NodeLife]:
+    """Watch the counters of the other lives, until each has stood still for ``ttl_ms``. Return
+    those that have not ended. Writes nothing. Raises StoreInUse if a counter rises, because its
+    process is alive.
     """
     watch = LifeWatch(ttl_ms)
     first = {life.life_id: life for life in others}
@@ -49,16 +55,13 @@ async def _wait_until_dead(
         for life in lives:
             if life.counter != first[life.life_id].counter:
                 raise _in_use(driver, life)
-        dead = watch.look(lives, sent_ms, timer_ms())
-        for life in dead:
-            await driver.end_life(life.life_id, life.counter)
-        if len(dead) == len(lives):
-            return
+        if len(dead := watch.look(lives, sent_ms, timer_ms())) == len(lives):
+            return dead
         await asyncio.sleep(watch.next_look_ms() / 1000)
 
 
-def _in_use(driver: JournalDriver, life: NodeLife) -> StoreRefused:
-    return StoreRefused(
+def _in_use(driver: JournalDriver, life: NodeLife) -> StoreInUse:
+    return StoreInUse(
         f"{driver.name}: is in use by node {life.node_id} ({life.name}): stop it first, "
         "or name another store"
     )
