@@ -364,8 +364,8 @@ DEFINITIONS: tuple[Definition, ...] = (
         "storage_round_trips",
         "counter",
         "Requests of the daemon to the server of a shared store, by call.",
-        "An append is one round trip. A fold has several, and there are at most four folds a "
-        "second.",
+        "An append is one request. A beat is one in PostgreSQL and Consul, and a few at the same "
+        "time in ZooKeeper. A fold has several, and there are at most four folds a second.",
         labels=("call",),
     ),
     Definition(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import ssl
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
@@ -81,7 +81,10 @@ class ConsulClient:
         token: str | None = None,
         tls: ssl.SSLContext | None = None,
         datacenter: str | None = None,
+        count: Callable[[], None] = lambda: None,
     ) -> None:
+        """``count`` is called before each request, in the task that sends it."""
+        self._count = count
         url = address if "://" in address else f"http{'s' if tls else ''}://{address}"
         self._http = httpx2.AsyncClient(
             base_url=url,
@@ -246,6 +249,7 @@ class ConsulClient:
         timeout: float = _ANSWER_S,  # noqa: ASYNC109 - after it httpx2 closes the connection
         **body: Any,
     ) -> httpx2.Response:
+        self._count()
         try:
             answer = await self._http.request(
                 method, path, params=params, timeout=httpx2.Timeout(timeout, connect=5), **body

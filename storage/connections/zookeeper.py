@@ -98,8 +98,12 @@ class ZooKeeperSession:
     or when it is lost.
     """
 
-    def __init__(self, settings: ZooKeeperSettings) -> None:
+    def __init__(
+        self, settings: ZooKeeperSettings, count: Callable[[], None] = lambda: None
+    ) -> None:
+        """``count`` is called before each request, in the task that sends it."""
         self._settings = settings
+        self._count = count
         self._loop = asyncio.get_running_loop()
         self._bells = Bells(self._loop)
         self._room = asyncio.Semaphore(settings.max_outstanding)
@@ -412,6 +416,7 @@ class ZooKeeperSession:
             if ended is not None:
                 raise type(ended)(str(ended))
             with self._future() as future:
+                self._count()
                 sent = self._loop.time()
                 start(*args, **named).rawlink(partial(self._cross, future))
                 error, answer = await future

@@ -49,6 +49,23 @@ async def proxy(site: Site) -> AsyncIterator[CutProxy]:
     await proxy.stop()
 
 
+async def test_each_request_is_counted(site: Site) -> None:
+    owner = await site.owner()
+    for offset in range(5):
+        await owner.append(0, [commit("g", offset), commit("h", offset)])
+    await owner.fold_all()
+    before = owner.storage.stats()
+    assert before["round_trips.append"] == 5
+    for _ in range(5):
+        await owner.append(0, [commit(f"g{number}", 1) for number in range(100)])
+    await owner.append(0, [commit("large", 1, partitions=2_000, metadata="m" * 400)])
+    await owner.fold_all()
+    stats = owner.storage.stats()
+    folds = stats["round_trips.fold"] - before["round_trips.fold"]
+    requests = 1_000_000 // site.part_bytes
+    assert folds > requests  # a value in parts needs one for each part
+
+
 async def test_an_append_whose_connection_breaks_is_stored_once(
     site: Site, proxy: CutProxy
 ) -> None:

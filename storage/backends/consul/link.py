@@ -10,6 +10,7 @@ from functools import partial
 from typing import Final, TypeVar
 
 from groupkeeper.storage.backends.consul.url import ConsulUrl
+from groupkeeper.storage.backends.key_value.sent_requests import SentRequests
 from groupkeeper.storage.base import StorageError, StoreBusy, StoreRefused
 from groupkeeper.storage.connections.consul import ConsulClient
 from groupkeeper.storage.connections.consul_errors import (
@@ -29,9 +30,15 @@ RETRY_S: Final = 0.05
 _T = TypeVar("_T")
 
 
-def connect(url: ConsulUrl, tls: ssl.SSLContext | None) -> ConsulClient:
-    """Return a client for the agent of a URL. ``tls`` is the result of ``url.tls``."""
-    return ConsulClient(url.address, token=url.token, tls=tls, datacenter=url.datacenter)
+def connect(
+    url: ConsulUrl, tls: ssl.SSLContext | None, count: Callable[[], None] = lambda: None
+) -> ConsulClient:
+    """Return a client for the agent of a URL. ``tls`` is the result of ``url.tls``. ``count`` is
+    called before each request.
+    """
+    return ConsulClient(
+        url.address, token=url.token, tls=tls, datacenter=url.datacenter, count=count
+    )
 
 
 class ConsulLink:
@@ -47,12 +54,12 @@ class ConsulLink:
         round_trips: Counter[str],
     ) -> None:
         """``tls`` is the result of ``url.tls``. ``timeout_s`` limits each call. In ``round_trips``
-        the link counts its calls by their names.
+        the link counts the requests of each call.
         """
         self._name = url.name
         self._timeout_s = timeout_s
-        self._round_trips = round_trips
-        self._connect = partial(connect, url, tls)
+        self._sent = SentRequests(round_trips)
+        self._connect = partial(connect, url, tls, self._sent.count)
         self._client: ConsulClient | None = None
         """None before the first call, and after ``close``. A store that could not be opened may be
         opened again later."""
@@ -75,7 +82,6 @@ class ConsulLink:
         that its repetition changes. Then the late write fails.
         """
         client = self._client = self._client or self._connect()
-        self._round_trips[call] += 1
         limit_s = self._timeout_s if timeout_s is None else timeout_s
         refused = 0
         reason = ""
@@ -83,7 +89,8 @@ class ConsulLink:
             async with asyncio.timeout(limit_s):
                 while True:
                     try:
-                        return await work(client)
+                        with self._sent.of(call):
+                            return await work(client)
                     except ConsulUnavailable as error:
                         reason = f": {error}"
                         await asyncio.sleep(RETRY_S)

@@ -170,7 +170,7 @@ class JournalDriver(Protocol):
     """The largest payload of an entry."""
     round_trips: Counter[str]
     """The number of messages sent to the store so far, by the name of the call: the statements of
-    PostgreSQL, or the calls of ZooKeeper and Consul."""
+    PostgreSQL, or the requests to ZooKeeper and Consul. A call may send several."""
     keeps_events: bool
     """True: the event log has every event for the whole retention time. False: it has room for few
     events, so they have to be moved into files."""

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
+from groupkeeper.storage.backends.key_value.sent_requests import SentRequests
 from groupkeeper.storage.base import StorageError, StoreBusy, StoreRefused
 from groupkeeper.storage.connections.zookeeper import RETRY_S, ZooKeeperSession
 from groupkeeper.storage.connections.zookeeper_errors import (
@@ -30,6 +31,9 @@ TRIES: Final = 10
 CLOSE_S: Final = 2.0
 """How long ``close`` waits for kazoo's threads. Threads that still run end later by themselves."""
 
+SESSION: Final = "session"
+"""The name under which the requests are counted that open a session and keep it alive."""
+
 _T = TypeVar("_T")
 
 _GONE: Final = (ServerUnreachable, SessionLost, SessionClosed)
@@ -43,10 +47,10 @@ class ZooKeeperLink:
     def __init__(
         self, name: str, settings: ZooKeeperSettings, timeout_s: float, round_trips: Counter[str]
     ) -> None:
-        """``name`` is the URL without secrets, for messages. In ``round_trips`` the link counts its
-        calls.
+        """``name`` is the URL without secrets, for messages. In ``round_trips`` the link counts the
+        requests of each call.
         """
-        self._round_trips = round_trips
+        self._sent = SentRequests(round_trips)
         self._name = name
         self._settings = settings
         self._timeout_s = timeout_s
@@ -61,17 +65,18 @@ class ZooKeeperLink:
         timeout_s: float | None = None,
     ) -> _T:
         """Run ``work`` over the session, and return its result. Raises StorageError if it fails or
-        takes too long. ``call`` is the name under which it is counted.
+        takes too long. ``call`` is the name under which its requests are counted.
 
         If the calls take too long, the session is closed, because one of its requests may still
         arrive later. A call over the next session could otherwise be executed before such a
         request.
         """
-        self._round_trips[call] += 1
         limit_s = self._timeout_s if timeout_s is None else timeout_s
         try:
             async with asyncio.timeout(limit_s):
-                return await work(await self._opened())
+                session = await self._opened()
+                with self._sent.of(call):
+                    return await work(session)
         except TimeoutError:
             self.drop()
             raise StoreBusy(
@@ -116,15 +121,19 @@ class ZooKeeperLink:
             session = self._session
             if session is None or session.why_ended is not None:
                 self.drop()
-                session = ZooKeeperSession(self._settings)
-                await session.open()
-                try:
-                    await _catch_up(session)
-                except BaseException:
-                    self._close_later(session)
-                    raise
-                self._session = session
+                with self._sent.of(SESSION):  # its heartbeats too
+                    self._session = session = await self._new_session()
             return session
+
+    async def _new_session(self) -> ZooKeeperSession:
+        session = ZooKeeperSession(self._settings, self._sent.count)
+        await session.open()
+        try:
+            await _catch_up(session)
+        except BaseException:
+            self._close_later(session)
+            raise
+        return session
 
     def drop(self) -> None:
         """Close the session without waiting."""
