@@ -228,7 +228,7 @@ class StorageSettings(Section):
 
 
 class ClusterSettings(Section):
-    """The leases of a store that several processes share: PostgreSQL, ZooKeeper, Consul, Kafka."""
+    """The leases of a store on a server: PostgreSQL, ZooKeeper, Consul, Kafka."""
 
     lease_ttl_ms: int = Field(
         default=DEFAULT_LEASE_TTL_MS,

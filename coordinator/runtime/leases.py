@@ -1,4 +1,4 @@
-"""The leases of a store that several processes share (``StorageLimits.shared``).
+"""The leases of a store that several processes can reach (``StorageLimits.shared``).
 
 A slot holds one shard in this process. A lane is a queue of appends. A fold is an append that
 writes only the present state of groups.

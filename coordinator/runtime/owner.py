@@ -72,8 +72,8 @@ class ShardOwner:
         self._ended_tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
-        """Acquire the leases and load the shards. Returns when every shard answers. If several
-        processes share the store, unreadable shards are left out (``Recovery.first_load``).
+        """Acquire the leases and load the shards. Returns when every shard answers. If the
+        store is shared, unreadable shards are left out (``Recovery.first_load``).
 
         Raises StoreRefused if an operator must act. After any other failure, the start is tried
         again until it succeeds.
