@@ -54,6 +54,7 @@ def run(  # noqa: PLR0913  the options of a command
     retention_days: Mapping[str, int] = NO_RETENTION,
     saw: Sight | None = None,
     before_each: Callable[[], object] | None = None,
+    after_good: Callable[[SparkSession, Lake], Iterable[str]] | None = None,
     say: Callable[[str], object],
 ) -> bool:
     """Bring the tables up to date once. With ``continuous``, do this every minute and never return.
@@ -63,8 +64,9 @@ def run(  # noqa: PLR0913  the options of a command
 
     ``saw`` describes the inputs of this run, as they were before the log was read. It is written to
     a file. If the next run finds the same inputs, it ends without starting Spark. With
-    ``continuous``, ``before_each`` is called before each round except the first. ``say`` is called
-    with each line for the user.
+    ``continuous``, ``before_each`` is called before each round except the first. ``after_good`` is
+    called at the end of each round without a problem, and returns lines for the user. ``say`` is
+    called with each line for the user.
     """
     lake = Lake(out.rstrip("/"))
     last_said: list[str] = []
@@ -102,6 +104,9 @@ def run(  # noqa: PLR0913  the options of a command
             for line in lines:
                 say(line)
         last_said[:] = lines
+        if is_sound and after_good is not None:
+            for line in after_good(spark, lake):
+                say(line)
         return is_sound
 
     say(f"reading sealed segments from {log_dir}")

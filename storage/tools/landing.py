@@ -7,7 +7,7 @@ after the last event that is in a file. A seq is the sequence number of an event
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from functools import partial
 from math import inf
@@ -23,8 +23,19 @@ from groupkeeper.storage.event_log.several_logs import LogStore
 from groupkeeper.storage.event_log.source import EventRows, OpenRows
 from groupkeeper.storage.file_lock import LockedFile, LockHeld
 
-_LOCK: Final = "_landing.lock"
+LOCK: Final = "_landing.lock"
 """The file that is locked during a call; Spark ignores names that begin with an underscore."""
+
+
+class LandedLog(NamedTuple):
+    """The files of one log of the store."""
+
+    directory: Path
+    log_ids: frozenset[str]
+    """The logs in these files that the store still has in rows. Files of earlier logs may be there
+    too."""
+    sealed_seq: int
+    """The last seq of the store that is or was in a file."""
 
 
 class Landed(NamedTuple):
@@ -34,6 +45,7 @@ class Landed(NamedTuple):
     """The number of events that are in files now and were not before."""
     elsewhere: frozenset[str]
     """The directories into which the coordinator moved events that are in no row any more."""
+    logs: Sequence[LandedLog] = ()
 
 
 def land_events(
@@ -53,10 +65,10 @@ def land_events(
     """
     directory.mkdir(parents=True, exist_ok=True)
     try:
-        lock = LockedFile(directory / _LOCK)
+        lock = LockedFile(directory / LOCK)
     except LockHeld:
         raise StoreRefused(f"{directory}: another process writes events of a store there") from None
-    events, elsewhere = 0, set()
+    events, elsewhere, logs = 0, set(), []
     try:
         with store.kept_open():
             for name, open_rows in store.logs().items():
@@ -70,9 +82,10 @@ def land_events(
                 if landing.has_events(directory):
                     events += landing.land(partial(progress, name))
                     elsewhere |= landing.elsewhere
+                    logs.append(landing.landed())
     finally:
         lock.release()
-    return Landed(events, frozenset(elsewhere))
+    return Landed(events, frozenset(elsewhere), logs)
 
 
 def _held(open_rows: OpenRows) -> EventRows:
@@ -96,6 +109,8 @@ class _Landing:
         self._open_rows = open_rows
         self._settings = settings
         self._hook = hook
+        self._log_ids: frozenset[str] = frozenset()
+        self._sealed_seq = 0
         self._recorded: str | None = None
         """The directory into which the coordinator moves or moved events; None if unknown."""
 
@@ -127,6 +142,11 @@ class _Landing:
             # a single step: each one first searches a topic for the seq at which it begins
             work.step(limit_s=inf)
             work.finish(inf)
-            return work.progress.sealed_seq - before
+            self._log_ids, self._sealed_seq = work.log_ids, work.progress.sealed_seq
+            return self._sealed_seq - before
         finally:
             work.close()
+
+    def landed(self) -> LandedLog:
+        """Return the files of the log, after ``land``."""
+        return LandedLog(self._settings.directory, self._log_ids, self._sealed_seq)

@@ -14,6 +14,7 @@ from groupkeeper.pipeline.reports.report import NoTables, Scope
 from groupkeeper.pipeline.run import main, summary
 from groupkeeper.pipeline.tables import bronze, ingest, publish
 from groupkeeper.pipeline.tables.bronze import read_events
+from groupkeeper.pipeline.tables.verify import verify
 from groupkeeper.storage.event_log.sealing.snapshots import OffsetsAsOf
 from groupkeeper.storage.event_log.segments import read_segment
 from groupkeeper.storage.event_log.snapshot_logs import SnapshotLog
@@ -282,6 +283,9 @@ def test_the_snapshot_that_retention_leaves_each_day_makes_nothing_be_computed_a
     site.seal(stood.events(SnapshotLog("log", 10), first[-1]["ts_ms"], 10))
     assert site.run().published == []
     assert rates(site) == [(FIRST, 10), (SECOND, 10)]
+    for again in (None, (FIRST, SECOND)):
+        site.run(again=again)
+        assert [each for each in verify(site.spark, site.lake) if each.problem] == []
 
 
 def test_a_gap_that_is_accepted_is_published_and_stays_so(site):

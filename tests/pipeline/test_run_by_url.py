@@ -39,7 +39,7 @@ def started(*_: object, **__: object) -> None:
 def test_runs_read_the_new_events_of_all_nodes_once(
     site: Site, turns: Turns, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = ["run", "--store", URL, "--out", site.lake.root]
+    run = ["run", "--store", URL, "--out", site.lake.root, "--retention-days", "log=-1"]
     asyncio.run(turns.turn(1, ["a", "b"]))
     asyncio.run(turns.turn(2, ["a"], folds=False))
     said = command(*run).err
@@ -53,7 +53,8 @@ def test_runs_read_the_new_events_of_all_nodes_once(
     # other files of the same events, as a daemon that also seals would have written them
     land_events_of(URL, tmp_path / "sealed", lambda *_: None)
     for places in (["--log-dir", str(tmp_path / "sealed")], ["--store", URL]):
-        command("run", *places, "--out", site.lake.root)
+        days = ["--retention-days", "log=-1"] if "--store" in places else []
+        command("run", *places, "--out", site.lake.root, *days)
         assert events_of(site) == stored(turns)
     assert "everything is right" in command("verify", "--tables", site.lake.root).out
 

@@ -58,18 +58,20 @@ def stored(turns: Turns) -> list[tuple[str, int]]:
     return sorted((event["log_id"], event["seq"]) for event in turns.events())
 
 
-async def land(store: Any, directory: Path) -> Landed:
-    return await in_thread(land_events_of, store, directory, quiet)
+async def land(store: Any, directory: Path) -> tuple[int, frozenset[str]]:
+    """Return the number of new events, and the directories that have earlier ones."""
+    landed: Landed = await in_thread(land_events_of, store, directory, quiet)
+    return landed.events, landed.elsewhere
 
 
 async def test_the_events_of_each_node_land_once(turns: Turns, tmp_path: Path) -> None:
     await turns.turn(1, ["a", "b"])
     await turns.turn(2, ["a"], folds=False)
-    assert await land(turns.url, tmp_path) == Landed(6, NOWHERE)
-    assert await land(turns.url, tmp_path) == Landed(0, NOWHERE)
+    assert await land(turns.url, tmp_path) == (6, NOWHERE)
+    assert await land(turns.url, tmp_path) == (0, NOWHERE)
     await turns.turn(1, ["c"])
     wanted = await in_thread(stored, turns)
-    assert await land(turns.url, tmp_path) == Landed(3, NOWHERE)
+    assert await land(turns.url, tmp_path) == (3, NOWHERE)
     assert landed_in(tmp_path) == wanted
     manifests = [read_manifest(tmp_path / node) for node in "12"]
     ((first,), (second,)) = ({s.store for s in each.segments.values()} for each in manifests)
@@ -111,10 +113,10 @@ async def test_deleted_events_are_not_in_files_and_later_ones_are(
     await fake.turn(1, ["a", "b"])
     log = fake.site.server.event_log
     fake.site.server.event_log = [each for each in log if each["seq"] > 2]
-    assert await land(fake.url, tmp_path) == Landed(2, NOWHERE)
+    assert await land(fake.url, tmp_path) == (2, NOWHERE)
     fake.site.server.event_log = []
     await fake.turn(1, ["c"])
-    assert await land(fake.url, tmp_path) == Landed(3, NOWHERE)
+    assert await land(fake.url, tmp_path) == (3, NOWHERE)
     assert [seq for _, seq in sorted(landed_in(tmp_path), key=lambda each: each[1])] == [
         3,
         4,
@@ -122,6 +124,15 @@ async def test_deleted_events_are_not_in_files_and_later_ones_are(
         6,
         7,
     ]
+
+
+async def test_a_file_whose_first_events_the_store_has_deleted_is_not_written_again(
+    fake: Turns, tmp_path: Path
+) -> None:
+    await fake.turn(1, ["a", "b"])
+    assert await land(fake.url, tmp_path) == (4, NOWHERE)
+    fake.site.server.event_log = [each for each in fake.site.server.event_log if each["seq"] > 2]
+    assert await land(fake.url, tmp_path) == (0, NOWHERE)
 
 
 async def test_a_store_that_was_set_back_lands_with_its_new_log(tmp_path: Path) -> None:
@@ -136,11 +147,12 @@ async def test_a_store_that_was_set_back_lands_with_its_new_log(tmp_path: Path) 
     await write(range(2))
     shutil.copy(path, copy)
     await write(range(2, 4))
-    before = await land(path, tmp_path / "log")
+    before, _ = await land(path, tmp_path / "log")
     shutil.copy(copy, path)
     await write(range(4, 5))
-    assert (await land(path, tmp_path / "log")).events == 2  # the commit, and that the log began
-    assert len({*landed_in(tmp_path / "log")}) == before.events + 2
+    after, _ = await land(path, tmp_path / "log")
+    assert after == 2  # the commit, and that the log began
+    assert len({*landed_in(tmp_path / "log")}) == before + 2
 
 
 async def test_a_folder_that_somebody_writes_is_refused(tmp_path: Path) -> None:
@@ -151,7 +163,8 @@ async def test_a_folder_that_somebody_writes_is_refused(tmp_path: Path) -> None:
     await until(lambda: sealed.live_seqs() != [1, 2, 3])
     with pytest.raises(StoreRefused, match="the coordinator of this store writes its own files"):
         await land(sealed.path, sealed.log_dir)
-    assert (await land(sealed.path, tmp_path / "other")).elsewhere == {str(sealed.log_dir)}
+    _, elsewhere = await land(sealed.path, tmp_path / "other")
+    assert elsewhere == {str(sealed.log_dir)}
     await owner.storage.close()
 
     def second(step: str) -> None:

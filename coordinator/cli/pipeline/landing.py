@@ -1,25 +1,47 @@
-"""``--store`` of ``groupkeeper pipeline run``: writes the events of a store into files first."""
+"""``--store`` of ``groupkeeper pipeline run``: writes the events of a store into files first, and
+deletes old files at the end.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from groupkeeper.coordinator.cli.failing import FAILED, USAGE, fail
 from groupkeeper.coordinator.cli.store_place import StorePlace
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from groupkeeper.pipeline.tables.lake import Lake
+    from groupkeeper.storage.event_log.segments import Segment
+    from groupkeeper.storage.tools.landed_retention import LandedRetention
+    from groupkeeper.storage.tools.landing import Landed
+
+KEEP_DAYS: Final = 30
+"""The default of ``--retention-days log=N``: as long as ``log.retention_minutes`` keeps events."""
 
 
 class CannotLand(Exception):
     """The events cannot be read or written. The message is one line."""
 
 
-class Landing(NamedTuple):
+@dataclass
+class Landing:
     """Writes the events of a store into files in a folder. ``say`` prints progress."""
 
     store: StorePlace
     directory: Path
     say: Callable[[str], object]
+    keep_days: int = KEEP_DAYS
+    """How many days before today files are kept after the tables have their events. FOR_EVER: all
+    files are kept."""
+    has_failed: bool = field(default=False, init=False)
+    """True if old files could not be deleted."""
+    _landed: Landed | None = field(default=None, init=False, repr=False)
+    """The result of the last step that wrote events into files. None if it failed."""
 
     def land(self) -> None:
         """Write the events of the store that are in no file yet. Exit with one line on failure."""
@@ -37,17 +59,53 @@ class Landing(NamedTuple):
         except CannotLand as error:
             self.say(f"{error}; it is tried again")
 
+    def has_old_files(self) -> bool:
+        """Return True if some files are old enough to be deleted."""
+        retention = self._retention()
+        return retention is not None and bool(retention.old())
+
+    def delete_old_files(self, spark: SparkSession, lake: Lake) -> Iterator[str]:
+        """Delete the old files whose events the tables have. Yield lines to print.
+
+        A failure is a line too, and sets ``has_failed``: the tables are up to date all the same.
+        """
+        from groupkeeper.storage.base import StorageError
+        from groupkeeper.storage.event_log.segments import SegmentError
+
+        self.has_failed = False
+        retention = self._retention()
+        if retention is None:
+            return
+        try:
+            if count := _delete(retention, spark, lake):
+                yield (
+                    f"deleted {count:,} files older than {self.keep_days} days from "
+                    f"{self.directory}: the tables have their events"
+                )
+        except (StorageError, SegmentError, OSError) as error:
+            self.has_failed = True
+            yield f"old files in {self.directory} are not deleted: {error}"
+
+    def _retention(self) -> LandedRetention | None:
+        from groupkeeper.storage.tools.landed_retention import LandedRetention
+
+        if self._landed is None:
+            return None
+        return LandedRetention(self.directory, self._landed.logs, self.keep_days)
+
     def _land(self) -> None:
         from groupkeeper.storage.base import StorageError
         from groupkeeper.storage.event_log.segments import SegmentError
         from groupkeeper.storage.tools.by_url import land_events_of
 
+        self._landed = None
         try:
             landed = land_events_of(
                 self.store.where, self.directory, self._say_progress, self.store.password()
             )
         except (StorageError, SegmentError, OSError) as error:
             raise CannotLand(f"the events of {self.store} cannot be read: {error}") from error
+        self._landed = landed
         if landed.events:
             self.say(f"wrote {landed.events:,} events of {self.store} into {self.directory}")
         for directory in sorted(landed.elsewhere):
@@ -68,6 +126,7 @@ def landing_of(
     say: Callable[[str], object],
     *,
     is_here: bool,
+    keep_days: int = KEEP_DAYS,
 ) -> Landing | None:
     """Return the ``Landing`` for ``--store``, or None if the option is not used.
 
@@ -85,4 +144,18 @@ def landing_of(
             "first, and copy the files",
             USAGE,
         )
-    return Landing(store, directory, say)
+    return Landing(store, directory, say, keep_days)
+
+
+def _delete(retention: LandedRetention, spark: SparkSession, lake: Lake) -> int:
+    from groupkeeper.pipeline.tables.taken import taken
+
+    old = {_content(segment) for segment in retention.old()}
+    if not old:
+        return 0
+    found = taken(spark, lake, old)
+    return retention.delete(found.chains, lambda segment: _content(segment) not in found.files)
+
+
+def _content(segment: Segment) -> tuple[str, str]:
+    return segment.file.rpartition("/")[2], segment.sha256

@@ -156,6 +156,44 @@ def layers(given: list[str] | None) -> list[str]:
     return given or []
 
 
+_LOG: Final = "log="
+_ALL_DAYS: Final = -1
+
+
+def layers_and_log(given: list[str] | None) -> list[str]:
+    """Return the texts as given. Raises BadParameter if one is neither for ``layers`` nor the
+    number of days that files are kept (``log=90``, or ``log=-1`` for all files).
+    """
+    of_log = [each for each in given or () if each.startswith(_LOG)]
+    for each in of_log:
+        days = each.removeprefix(_LOG)
+        if days != str(_ALL_DAYS) and not (days.isdecimal() and int(days)):
+            raise typer.BadParameter(f"{each}: use log=DAYS with at least one day, or log=-1")
+    layers([each for each in given or () if each not in of_log])
+    return given or []
+
+
+def days_of_log(given: list[str] | None) -> tuple[int | None, list[str]]:
+    """Return the days that files are kept, and the texts that are for layers of tables. The days
+    are None if no text names them. The last of several texts counts.
+    """
+    of_log = [each for each in given or () if each.startswith(_LOG)]
+    others = [each for each in given or () if each not in of_log]
+    return (int(of_log[-1].removeprefix(_LOG)) if of_log else None), others
+
+
+RunRetentionOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--retention-days",
+        metavar="LAYER=DAYS",
+        callback=layers_and_log,
+        help="Remove days that are older than this from the tables of a layer (bronze, silver, "
+        "gold): gold=730. Default: keep all. With --store, log=90 deletes the files that the "
+        "command has written in --log-dir, after the tables have their events. Default: log=30; "
+        "log=-1 keeps all. Repeatable.",
+    ),
+]
 RetentionOption = Annotated[
     list[str] | None,
     typer.Option(

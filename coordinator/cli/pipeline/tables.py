@@ -19,7 +19,7 @@ import typer
 
 from groupkeeper.coordinator.cli.failing import BUSY, FAILED, NOTHING_MATCHED, USAGE, fail
 from groupkeeper.coordinator.cli.pipeline.data_ends import sampled
-from groupkeeper.coordinator.cli.pipeline.landing import landing_of
+from groupkeeper.coordinator.cli.pipeline.landing import KEEP_DAYS, landing_of
 from groupkeeper.coordinator.cli.pipeline.options import (
     TABLES_OR_OUT,
     BoundsOption,
@@ -31,10 +31,11 @@ from groupkeeper.coordinator.cli.pipeline.options import (
     MemoryOption,
     OneGroupOption,
     ReportsDirOption,
-    RetentionOption,
+    RunRetentionOption,
     SinceOption,
     UntilOption,
     as_settings,
+    days_of_log,
     days_problem,
     first_and_last,
     literal,
@@ -130,7 +131,7 @@ def run_command(  # noqa: PLR0913  the options of a command
         ),
     ] = None,
     keep_versions_hours: KeepVersionsOption = 24,
-    retention_days: RetentionOption = None,
+    retention_days: RunRetentionOption = None,
     data: Annotated[
         str | None,
         typer.Option(
@@ -147,14 +148,19 @@ def run_command(  # noqa: PLR0913  the options of a command
 
     Reads the files that the daemon has written into its log.dir, or with --store the events of a
     store. Then merges small files of tables, and removes the days that are older than
-    --retention-days.
+    --retention-days. With --store, it also deletes its own old files in --log-dir.
 
     If events of a day are missing, neither this day nor a later one is published, and the exit code
     is 1. The exit code is also 1 if a file is damaged, or if no broker of --data answers. It is 5
     if another job writes these tables. Ctrl-C and SIGTERM stop the command.
     """
     store = None if store is None else store.with_password_file(password_file)
-    landing = landing_of(store, log_dir, out, say, is_here=is_of_this_machine(master))
+    log_days, of_layers = days_of_log(retention_days)
+    if log_days is not None and store is None:
+        fail("--retention-days log is for the files that --store writes", USAGE)
+    log_days = KEEP_DAYS if log_days is None else log_days
+    is_here = is_of_this_machine(master)
+    landing = landing_of(store, log_dir, out, say, is_here=is_here, keep_days=log_days)
     log_dir = str(landing.directory) if landing else log_dir or _LOG_DIR
     if landing is None and is_nowhere(log_dir, master):
         fail(f"{log_dir} does not exist", FAILED)
@@ -170,12 +176,13 @@ def run_command(  # noqa: PLR0913  the options of a command
             landing.land()
         is_sampled = sampled(data, log_dir, client_config)
         last = last_run(out)
-        kept_days = parse_retention(retention_days or ())
-        is_here = is_of_this_machine(master) and not continuous
-        saw = sight(log_dir, accepted, kept_days) if is_here else None
+        kept_days = parse_retention(of_layers)
+        all_days = kept_days if landing is None else {**kept_days, "log": log_days}
+        saw = sight(log_dir, accepted, all_days) if is_here and not continuous else None
         now_ms = int(time.time() * 1000)
         nothing_new = says(last, saw, out, keep_versions_hours, now_ms)
-        if nothing_new is not None and days is None:
+        is_due = landing is not None and landing.has_old_files()
+        if nothing_new is not None and days is None and not (is_due and nothing_new.is_sound):
             _say_again(nothing_new.lines, is_sound=nothing_new.is_sound and is_sampled)
             return
         input_bytes = bytes_to_read(last, saw, out)
@@ -194,10 +201,11 @@ def run_command(  # noqa: PLR0913  the options of a command
                 retention_days=kept_days,
                 saw=saw,
                 before_each=None if landing is None else landing.land_again,
+                after_good=None if landing is None else landing.delete_old_files,
                 say=say,
             )
     keep_classes(archive)
-    if not (whole and is_sampled):
+    if not (whole and is_sampled) or (landing is not None and landing.has_failed):
         raise typer.Exit(FAILED)
 
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Iterable, Sequence
+from itertools import takewhile
 from math import inf
 from pathlib import Path
 from typing import Final
@@ -66,11 +67,16 @@ class LogRetention:
         hook: Hook = no_hook,
         pacer: Pacer | None = None,
         max_offsets: int = MAX_PASS_OFFSETS,
+        is_needed: Callable[[Segment], bool] = lambda _: False,
     ) -> None:
         """Create the retention. If more than ``max_offsets`` offsets must be kept, it reads the
         segments several times, to limit its memory.
+
+        A segment that ``is_needed`` is kept, however old it is, and so is each later segment of its
+        store.
         """
         self._max_offsets = max_offsets
+        self._is_needed = is_needed
         self._settings = settings
         self._clock = clock
         self._hook = hook
@@ -118,10 +124,14 @@ class LogRetention:
         left = [s for s in own.segments if own.last_seq(s) > max(covered_seq, s.first_seq - 1)]
         done = [s for s in own.segments if s not in left]
         over = [s for s in done if not before_ms <= s.last_ts_ms <= now_ms]
+        over = [segment for segment in over if not self._is_needed(segment)]
         self._remove(directory, [*snapshots[:-1], *over])
         self._put_aside(directory, known)
-        self._remove(directory, abandoned(directory, logs, before_ms))
+        replaced = abandoned(directory, logs, before_ms)
+        if not any(map(self._is_needed, replaced)):
+            self._remove(directory, replaced)
         old = _leading(left, before_ms, now_ms)
+        old = list(takewhile(lambda segment: not self._is_needed(segment), old))
         if not old:
             return []
         holes = _holes(old, known, covered_seq, own)

@@ -24,7 +24,7 @@ from groupkeeper.storage.event_log.segments import (
     log_begin,
     segment_names,
 )
-from groupkeeper.storage.event_log.snapshot_logs import base_log
+from groupkeeper.storage.event_log.snapshot_logs import base_log, parse_snapshot_log
 from groupkeeper.storage.event_log.source import EventRows
 
 
@@ -119,15 +119,22 @@ def _follows(directory: Path, name: SegmentName, log_id: str) -> bool:
 
 
 def _logs_in_rows(rows: EventRows, directory: Path, known: Iterable[str]) -> set[str]:
-    """Return the logs that have files and rows, but that the store has not recorded as sealed."""
+    """Return the logs that have files and rows, but that the store has not recorded as sealed.
+
+    If all files of a log were deleted, its snapshot is such a file too: it covers rows that the
+    store may still have.
+    """
     found: set[str] = set()
     passed = set(known)
     first_seq, _ = rows.ends()
     for name in segment_names(directory):
-        is_new = name.log_id not in passed and name.log_id not in found
-        may_be_in_rows = name.first_seq >= first_seq  # to ask a store on a server takes time
-        if is_new and may_be_in_rows and rows.log_id_at(name.first_seq) == name.log_id:
-            found.add(name.log_id)
+        snapshot = parse_snapshot_log(name.log_id)
+        log_id = name.log_id if snapshot is None else snapshot.log_id
+        seq = max(name.first_seq, first_seq) if snapshot is None else snapshot.through_seq
+        is_new = log_id not in passed and log_id not in found
+        may_be_in_rows = name.last_seq >= first_seq  # to ask a store on a server takes time
+        if is_new and may_be_in_rows and rows.log_id_at(seq) == log_id:
+            found.add(log_id)
     return found
 
 

@@ -67,6 +67,11 @@ class SealingWork:
             open_since_ms=self._sealer.open_since_ms,
         )
 
+    @property
+    def log_ids(self) -> frozenset[str]:
+        """The logs of the store that are in files, as far as the store still knows them."""
+        return frozenset(self._log_ids)
+
     def settle(self) -> Found:
         self._sealer.discard()
         if self._rows is not None:
