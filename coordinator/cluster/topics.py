@@ -166,7 +166,7 @@ class Topics:
         for topic in record.topics:
             topic_id = topic.topic_id
             if topic_id not in self.image.by_id:
-                continue  # deleted before the commit was durable
+                continue  # the topic was deleted before the commit was durable
             ends = self._ends.get(topic_id)
             if ends is None:
                 ends = self._ends[topic_id] = {}

@@ -193,7 +193,7 @@ class PatternRefused(_Event, frozen=True, kw_only=True, tag="pattern_refused"):
 
 
 class PartitionsMoved(_Event, frozen=True, kw_only=True, tag="partitions_moved"):
-    """A member of a consumer group got partitions, or does not own them any more."""
+    """A member of a consumer group got or lost partitions."""
 
     reason: str
     """``target_assignment``, ``static_member_rejoin``, or the reason for which the member left."""

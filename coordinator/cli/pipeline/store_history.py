@@ -45,7 +45,9 @@ class _Files(NamedTuple):
         return next((each for each in self.segments if each.last_seq == seq - 1), None)
 
     def of(self, seq: int) -> Segment | None:
-        """Return the segment of the manifest that should have an event. Its file may be missing."""
+        """Return the segment of the manifest that should have an event, or None. Its file may be
+        missing. Segments of snapshot logs do not count.
+        """
         held = (s for s in self.segments if s.first_seq <= seq <= s.last_seq)
         return next((s for s in held if parse_snapshot_log(s.log_id) is None), None)
 

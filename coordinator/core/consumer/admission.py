@@ -79,7 +79,9 @@ def _identity_refusal(
 def _static_join_refusal(
     group: ConsumerGroup, request: ConsumerGroupHeartbeat
 ) -> HeartbeatRefusal | None:
-    """Refuse a join with the instance id of a member that has not left."""
+    """Return a refusal if a member that has not left has this instance id. Return None if that
+    member uses the classic protocol: the new member then replaces it.
+    """
     instance_id = request.group_instance_id
     owner = group.members.get(group.static_members.get(instance_id or "", ""))
     if owner is None or static_members.has_left(owner) or owner.fields.classic is not None:
@@ -94,7 +96,7 @@ def _static_join_refusal(
 def _epoch_refusal(
     group: ConsumerGroup, request: ConsumerGroupHeartbeat
 ) -> HeartbeatRefusal | None:
-    """Refuse an epoch that is not the member's current one.
+    """Return a refusal if the epoch of the request is not the member's current one.
 
     The previous epoch is accepted if the member reports only partitions that are assigned to it.
     The answer with the current epoch may have been lost.
@@ -132,7 +134,7 @@ def _owns_only(owned: tuple[TopicPartitions, ...] | None, assigned: PartitionEpo
 def _pattern_refusal(
     shard: ShardState, group: ConsumerGroup, request: ConsumerGroupHeartbeat
 ) -> HeartbeatRefusal | None:
-    """Refuse a new pattern that does not compile, or for which the group has no room."""
+    """Return a refusal if a new pattern does not compile, or if the group has no room for it."""
     pattern = request.subscribed_topic_regex
     if not pattern or group.subscriptions.pattern_count(pattern):
         return None
@@ -149,8 +151,8 @@ def _pattern_refusal(
 def _room_refusal(
     shard: ShardState, group: ConsumerGroup, fields: ConsumerMemberFields
 ) -> HeartbeatRefusal | None:
-    """Refuse a member with which the group would be too large to store, or for which the
-    coordinator has no room (docs/design.md#bounds).
+    """Return a refusal if the group would be too large to store with this member, or if the
+    coordinator has no room for it (docs/design.md#bounds).
     """
     member = group.members.get(fields.member_id)
     if member is not None and fields == member.fields:
