@@ -7,30 +7,27 @@ each log, the seq of the last event that was read.
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator
-from pathlib import Path
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from groupkeeper.coordinator.cli.failing import FAILED, NOTHING_MATCHED, fail
-from groupkeeper.coordinator.cli.group import Output, OutputOption, print_table
-from groupkeeper.coordinator.cli.plain_text import plain
+from groupkeeper.coordinator.cli.failing import NOTHING_MATCHED, fail
+from groupkeeper.coordinator.cli.group import Output, OutputOption
+from groupkeeper.coordinator.cli.log_verify import verify_command
+from groupkeeper.coordinator.cli.plain_text import styled
 from groupkeeper.coordinator.cli.store_place import PasswordFileOption
 from groupkeeper.coordinator.cli.stored_events import (
     ConfigOption,
     StoredEvents,
     StoreOption,
-    settings_of,
     stored_events,
 )
 
 if TYPE_CHECKING:
-    from groupkeeper.storage.event_log.check import DirectoryReport, LogReport
     from groupkeeper.storage.event_log.several_logs import Position
 
 app = typer.Typer(
@@ -43,11 +40,6 @@ LOOK_BACK_MS: Final = (3_600_000, 86_400_000, 7 * 86_400_000)
 """The periods before the present in which ``log tail`` searches the last events. It tries each
 period in turn. If the longest one has too few events, it reads the whole log.
 """
-
-DirOption = Annotated[
-    Path | None,
-    typer.Option("--dir", metavar="DIR", help="The directory of the segments, instead of log.dir."),
-]
 
 
 @app.command("schema")
@@ -62,43 +54,7 @@ def schema_command() -> None:
     print(json.dumps(json_schema(), indent=1))
 
 
-@app.command("verify")
-def verify_command(
-    directory: DirOption = None,
-    config: ConfigOption = None,
-    events: Annotated[
-        bool,
-        typer.Option(
-            "--events",
-            help="Also read every event. Without this, only the checksums of the files are "
-            "checked.",
-        ),
-    ] = False,
-    output: OutputOption = Output.TABLE,
-) -> None:
-    """Check the files of the event log (segments) for gaps, overlaps and damage.
-
-    Needs no running daemon and changes nothing. Exits 1 if something is wrong, 4 if there is no
-    segment.
-    """
-    from groupkeeper.storage.event_log.check import verify
-
-    place = directory or Path(settings_of(config).log.dir)
-    report_progress = _print_progress if sys.stderr.isatty() else None
-    try:
-        report = verify(place, reads_events=events, progress=report_progress)
-    except OSError as error:
-        fail(f"{place} cannot be read: {error.strerror}", FAILED)
-    if report_progress is not None:
-        typer.echo("\r\x1b[K", err=True, nl=False)
-    if output is Output.JSON:
-        print(json.dumps(_as_json(report), indent=2))
-    else:
-        _print_report(report)
-    if not report.is_sound:
-        fail(f"the log in {place} is not sound", FAILED)
-    if not report.logs:
-        fail(f"there is no segment in {place}", NOTHING_MATCHED)
+app.command("verify")(verify_command)
 
 
 @app.command("tail")
@@ -171,69 +127,7 @@ def _print_events(events: Iterable[dict[str, Any]], group: str | None, output: O
             line = json.dumps(event)
         else:
             when, kind, text = line_of(event, with_group=group is None)
-            line = f"{_style(when, QUIET)}  {_style(kind, colour_of(event))}  {text}"
+            line = f"{styled(when, QUIET)}  {styled(kind, colour_of(event))}  {text}"
         sys.stdout.write(line + "\n")
     sys.stdout.flush()
     return count
-
-
-def _style(text: str, colour: str) -> str:
-    """Return the text with codes for the colour. Return the plain text if the output is no terminal
-    with colours, or if NO_COLOR is set (https://no-color.org).
-    """
-    if not sys.stdout.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
-        return text
-    return typer.style(text, fg=colour)
-
-
-# --- verify ---------------------------------------------------------------------------------------
-
-
-def _print_progress(done_bytes: int, all_bytes: int) -> None:
-    share = 100 * done_bytes // max(1, all_bytes)
-    typer.echo(f"\rchecked {share} % of {all_bytes / 1e6:.1f} MB", err=True, nl=False)
-
-
-def _print_report(report: DirectoryReport) -> None:
-    from groupkeeper.coordinator.cli.event_view import moment
-
-    rows = [
-        (
-            log.log_id,
-            "snapshot" if log.is_snapshot else "events",
-            log.segments,
-            log.events,
-            f"{log.first_seq}-{log.last_seq}",
-            moment(log.first_ts_ms) if log.segments else None,
-            moment(log.last_ts_ms) if log.segments else None,
-            log.file_bytes,
-            log.problems or None,
-        )
-        for log in report.logs
-    ]
-    if rows:
-        names = "LOG KIND SEGMENTS EVENTS SEQS FROM TO BYTES PROBLEMS"
-        print_table(names.split(), rows)
-    for log in report.logs:
-        for problem in _problems(log):
-            print(_style(plain(problem), "red"))
-    for problem in report.problems:
-        print(_style(plain(problem), "red"))
-    for note in report.notes:
-        print(plain(note))
-
-
-def _problems(log: LogReport) -> Iterator[str]:
-    for first, last in log.gaps:
-        yield f"{log.log_id}: events {first} to {last} are in no segment"
-    for first, last in log.overlaps:
-        yield f"{log.log_id}: events {first} to {last} are in more than one segment"
-    for file in log.missing:
-        yield f"{file}: is in the manifest and does not exist"
-    yield from log.damaged
-
-
-def _as_json(report: DirectoryReport) -> dict[str, Any]:
-    import msgspec
-
-    return {"is_sound": report.is_sound, **msgspec.to_builtins(report)}

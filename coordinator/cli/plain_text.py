@@ -8,9 +8,12 @@ escapes and does not need this.
 from __future__ import annotations
 
 import io
+import os
 import sys
 import unicodedata
 from typing import Final
+
+import typer
 
 _UNPRINTED: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 """The Unicode categories of characters that are escaped: control, format (which can change the
@@ -35,6 +38,15 @@ def plain_lines(text: str) -> str:
     Line breaks stay. Other control characters are escaped as in ``plain``.
     """
     return "\n".join(map(plain, text.split("\n")))
+
+
+def styled(text: str, colour: str) -> str:
+    """Return the text with codes for the colour. Return the plain text if the output is no terminal
+    with colours, or if NO_COLOR is set (https://no-color.org).
+    """
+    if not sys.stdout.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return text
+    return typer.style(text, fg=colour)
 
 
 def accept_any_text() -> None:

@@ -292,7 +292,8 @@ class MemoryEvents:
         """Record that the logs ``new`` have files of events. Remove the logs ``gone``, whose files
         were deleted.
         """
-        self._note = self._note._replace(log_ids=(self._note.log_ids | {*new}) - {*gone})
+        log_ids = (self._note.log_ids | {*new}) - {*gone}
+        self._note = self._note._replace(log_ids=log_ids, sealed_seq=seq)
 
     async def trim(self, sealed_row: int) -> int:
         """Delete nothing, and return 0: the store drops old events by itself."""

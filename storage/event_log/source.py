@@ -33,6 +33,10 @@ class LogNote(NamedTuple):
     """The absolute path of the directory of the files at the last start; None if unknown."""
     store: str = ""
     """The name of the store, which all its logs share; "" if no version has named it yet."""
+    sealed_seq: int = 0
+    """The seq of the last event that was moved into a file; 0 if it is unknown. The record is not
+    always durable, so after a crash this may be an earlier seq.
+    """
 
 
 class LogEnds(NamedTuple):

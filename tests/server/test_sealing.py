@@ -4,6 +4,7 @@ who watches.
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -175,6 +176,42 @@ def test_the_daemon_tells_how_far_it_is_behind_and_samples_ends(daemon: SealingD
     assert (TOPIC, 0, 200) in ends
     live = list(read_events(daemon.database, live_only=True))
     assert len(live) < 100
+
+
+def verified(daemon: Daemon) -> tuple[int, str]:
+    """Run ``log verify`` with the settings of the daemon. Return its exit code and its output."""
+    done = subprocess.run(
+        [sys.executable, "-m", "groupkeeper", "log", "verify", "--config", daemon.config_file],
+        cwd=daemon.directory,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.returncode, done.stdout
+
+
+def test_newest_files_that_are_missing_are_found_before_the_next_start(
+    daemon: SealingDaemon,
+) -> None:
+    with RawClient(port(daemon)) as raw:
+        for _ in range(200):
+            daemon.commit(raw)
+    for _ in range(400):
+        if daemon.metric("groupkeeper_log_unsealed_rows") == 0:
+            break
+        time.sleep(0.05)
+    assert verified(daemon)[0] == 0
+    manifest = daemon.log_dir / "_manifest.jsonl"
+    lines = manifest.read_bytes().splitlines(keepends=True)
+    newest = json.loads(lines[-1])
+    manifest.write_bytes(b"".join(lines[:-1]))
+    (daemon.log_dir / newest["file"]).unlink()
+    for is_running in (True, False):
+        code, told = verified(daemon)
+        assert code == 1, is_running
+        assert f"to {newest['last_seq']} were moved into files" in told
+        daemon.kill()
 
 
 def test_a_person_watches_a_group(daemon: SealingDaemon) -> None:

@@ -117,8 +117,8 @@ class JournalEvents:
     async def note_sealed(self, seq: int, new: Collection[str], gone: Collection[str]) -> None:
         note = await self.note()
         log_ids = (note.log_ids | {*new}) - {*gone}
-        if log_ids != note.log_ids:
-            await self._write(replace(note, log_ids=log_ids), self._life_id())
+        if (log_ids, seq) != (note.log_ids, note.sealed_seq):
+            await self._write(replace(note, log_ids=log_ids, sealed_seq=seq), self._life_id())
         self._sealed_seq = seq
 
     async def begin_log(self, life_id: str, end: JournalEnd, reason: LogReason) -> None:

@@ -31,9 +31,11 @@ class SealNote(msgspec.Struct, frozen=True):
     log_dir: str | None = None
     store: str = ""
     """The name of the store, followed by the id of the node (``event_log.store_names``)."""
+    sealed_seq: int = 0
+    """The seq of the last event that is in a file. 0 if an older version wrote the note."""
 
     def as_log_note(self) -> LogNote:
-        return LogNote(self.log_ids, self.log_dir, self.store)
+        return LogNote(self.log_ids, self.log_dir, self.store, self.sealed_seq)
 
 
 _decode_note: Final = msgspec.json.Decoder(SealNote).decode

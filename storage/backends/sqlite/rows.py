@@ -78,10 +78,12 @@ class SqliteRows:
             return LogNote(frozenset(), None)
         log_ids = self._fetch("SELECT log_id FROM sealed_logs")
         noted = dict(self._fetch("SELECT key, value FROM store WHERE key LIKE 'log_%'"))
+        ((sealed_seq,),) = self._fetch("SELECT sealed_seq FROM sealed")
         return LogNote(
             frozenset(log_id for (log_id,) in log_ids),
             noted.get("log_dir"),
             noted.get("log_store", ""),
+            sealed_seq,
         )
 
     def ends(self) -> LogEnds:
