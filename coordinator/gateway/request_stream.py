@@ -146,9 +146,12 @@ class RequestStream(FedBytes):
                 return self._whole(whole, treatment)
             self._wait(whole)
             return None
-        acks = self._acks(start, min(whole, MAX_HEAD_BYTES), version) if key == PRODUCE else 1
+        head_bytes = min(whole, MAX_HEAD_BYTES)
+        acks = self._acks(start, head_bytes, version) if key == PRODUCE else 1
         if acks is None:
-            self._wait(left + 1)
+            # Read the beginning again after it has doubled, not after each byte. All bytes up to
+            # here belong to this request, so no client waits for an answer before it sends them.
+            self._wait(min(head_bytes, 2 * left))
             return None
         taken = min(left, whole)
         self._passing = whole - taken
