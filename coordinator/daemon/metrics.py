@@ -538,7 +538,8 @@ DEFINITIONS: tuple[Definition, ...] = (
         "upstream_failures",
         "counter",
         "Gateway mode: failed connections of clients to this broker, by reason.",
-        "connect: the broker could not be reached. Other reasons: it sent bytes that are no reply.",
+        "connect: the broker could not be reached. lost: it closed a connection before it had "
+        "answered a request. Other reasons: it sent bytes that are no reply.",
         labels=("broker", "reason"),
     ),
     Definition(

@@ -22,6 +22,7 @@ from groupkeeper.coordinator.gateway.client_login import (
 from groupkeeper.coordinator.gateway.link import BrokerLink, LinkOwner
 from groupkeeper.coordinator.gateway.reply_stream import Change, ReplySlot, ReplyStream
 from groupkeeper.coordinator.gateway.rewriting import rewrite
+from groupkeeper.coordinator.gateway.traffic import LOST
 from groupkeeper.coordinator.handlers.exchange import Exchange
 from groupkeeper.coordinator.handlers.routes import Handle
 from groupkeeper.coordinator.handlers.services import Services
@@ -168,6 +169,8 @@ class OwnNodeRequests:
 
     def link_lost(self, error: str) -> None:
         link, self._link = self._link, None
+        if link is not None and self._replies.owes:
+            link.target.traffic.failures[LOST] += 1
         self._replies = self._new_replies()
         exchange = self._exchange
         if exchange is None or link is None:

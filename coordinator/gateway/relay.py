@@ -35,6 +35,7 @@ from groupkeeper.coordinator.gateway.request_stream import (
     RequestStream,
     WholeRequest,
 )
+from groupkeeper.coordinator.gateway.traffic import LOST
 from groupkeeper.coordinator.handlers.exchange import Exchange
 from groupkeeper.coordinator.handlers.services import Services
 from groupkeeper.coordinator.handlers.session import Session
@@ -235,15 +236,17 @@ class RelayConnection:
         """Close the client's connection if a reply is missing, or if the client has logged in.
         Otherwise the next request opens a new link.
         """
-        self._link = None
+        link, self._link = self._link, None
         pending, self._pending = self._pending, []
         if self._closed:
             return
+        is_broken = self._replies.owes or self._requests.is_passing or self._is_blind
+        if link is not None and is_broken and not pending:  # bytes are pending until it is open
+            link.target.traffic.failures[LOST] += 1
         login = self._login
         if login is not None and login.is_proving:
             self._fail_link(NOT_AUTHENTICATED, error)
             return
-        is_broken = self._replies.owes or self._requests.is_passing or self._is_blind
         if login is not None and login.has_begun and not is_broken:
             # Another connection to the broker would not know the client.
             if not self._owed:  # the broker closes idle connections, as we do

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Final
+
+LOST: Final = "lost"
+"""The reason of a connection that the broker ended although a reply was missing."""
 
 
 class Traffic:
@@ -19,6 +23,7 @@ class Traffic:
         """Bytes received from the broker."""
         self.failures: Counter[str] = Counter()
         """Reason -> the number of failed connections. The reason is ``connect`` if a connection
-        could not be opened. For a bad reply it is the reason of the ProtocolError."""
+        could not be opened, and ``LOST`` if a reply was missing at its end. For a bad reply it is
+        the reason of the ProtocolError."""
         self.is_up = True
         """False if the last attempt to connect failed."""

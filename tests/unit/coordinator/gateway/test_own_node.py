@@ -49,8 +49,10 @@ async def test_another_broker_is_asked_if_one_fails() -> None:
     world.send(ask_metadata(1))
     world.link.lose("refused")
     assert [link.target.broker_id for link in world.links] == [1, 2]
+    assert not world.link.target.traffic.failures
     world.link.open()
     world.link.lose()
+    assert world.links[1].target.traffic.failures == {"lost": 1}
     assert world.replies() == [1]
     shown = world.decoded("metadata", 9)
     assert [broker["node_id"] for broker in shown["brokers"]] == [1, 1_000_000]

@@ -366,6 +366,7 @@ async def test_a_broker_that_closes_while_a_reply_is_owed_ends_the_pair() -> Non
     peer.link.answer(reply(1) + reply(2)[:6])
     peer.link.lose()
     assert closed(peer, "upstream_lost")
+    assert peer.link.target.traffic.failures == {"lost": 1}
     assert peer.received == reply(1)
 
 
@@ -375,6 +376,7 @@ async def test_a_broker_that_closes_in_the_middle_of_a_request_ends_the_pair() -
     peer.send(produce(1, acks=1, records=bytes(1_000))[:200])
     peer.link.lose()
     assert closed(peer, "upstream_lost")
+    assert peer.link.target.traffic.failures == {"lost": 1}
 
 
 @virtual_time
@@ -383,6 +385,7 @@ async def test_an_idle_link_that_the_broker_closed_is_opened_again_for_the_next_
     peer.send(request(FETCH, 12, 1))
     peer.link.answer(reply(1))
     peer.link.lose()
+    assert not peer.link.target.traffic.failures
     assert not peer.transport.is_closed
     peer.send(request(FETCH, 12, 2))
     assert len(peer.links) == 2
