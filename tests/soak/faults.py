@@ -30,6 +30,7 @@ CYCLE: tuple[Fault, ...] = (
     Fault(6, "stop daemon", 15),
     Fault(23, "restart on full disk", 4),
     Fault(36, "fill disk", 10),
+    Fault(48, "second name"),
     Fault(49, "move database", 6),
     Fault(62, "hostile peers", 5),
     Fault(69, "hold database", 8),

@@ -29,6 +29,7 @@ from tests.soak.judge import hoarded, lost_offsets, unrest
 from tests.soak.ledger import Key, Ledger, now_ms
 from tests.soak.observer import Observer
 from tests.soak.report import Screen, counted
+from tests.soak.second_name import SecondName
 
 SETTLE_LIMIT_S = 180
 REST_LIMIT_S = 240
@@ -53,6 +54,7 @@ class Stage:
         self.volume = Volume(directory / "volume")
         self.database = self.volume.path / "groupkeeper.db"
         self.moved = MovedDatabase(self.database)
+        self.second = SecondName(self.database, directory / "second-daemon")
         self.daemon = Groupkeeper(
             directory / "daemon",
             storage_url=f"sqlite:///{self.database}",
@@ -179,6 +181,7 @@ class Stage:
     def clear(self) -> None:
         """Leave nothing running and nothing mounted."""
         self.cast.kill()
+        self.second.daemon.stop()
         self._held.close()
         self.daemon.stop()
         self.volume.unmount()
@@ -196,6 +199,8 @@ class Stage:
                 self._restart_on_full_disk(fault.for_s)
             case "fill disk":
                 self._fill_disk(fault.for_s)
+            case "second name":
+                self._second_name()
             case "move database":
                 self._move_database(fault.for_s)
             case "hostile peers":
@@ -273,6 +278,18 @@ class Stage:
             self.screen.better("the disk has room again")
 
         self._for_a_while(for_s, make_room, waits)
+
+    def _second_name(self) -> None:
+        """Nothing else happens meanwhile: beside the link, the daemon itself could not start."""
+        if not self._can_ask():  # its lock would be free, or the disk full
+            self._after(0.5, self._second_name)
+            return
+        self.screen.fault("somebody starts a second daemon on a hard link of the database")
+        finding = self.second.come()
+        if finding is not None:
+            self._found(finding)
+        self.felt.add("second name")
+        self.screen.better("the second daemon was refused, and the link is gone")
 
     def _move_database(self, for_s: float) -> None:
         self.screen.fault(f"somebody moves the database, for {for_s:.0f} s")
