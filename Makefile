@@ -8,7 +8,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 WORKERS ?= 2
-PYTEST := $(BIN)/python -m pytest -p no:benchmark
+PYTEST := $(BIN)/python -m pytest
 SOURCES := coordinator protocol storage pipeline clients
 
 .PHONY: help setup run demo test test-oldest test-compiled test-compiled-long sim fuzz crowds soak mutants differential test-clients test-clients-long test-consumers-long test-storage test-storage-long test-poolers test-gateway test-gateway-long test-registry test-registry-oldest test-pipeline test-pipeline-long ledger pictures ci lint types imports unit fmt docs pipeline-demo bench bench-parts bench-storage bench-micro guard bench-consumers bench-pipeline clean

@@ -5,7 +5,7 @@ This file is long because all records have their one writer here.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from groupkeeper.coordinator.core.cluster.group_configs import NO_OVERRIDES, GroupOverrides
@@ -450,10 +450,6 @@ class ShardState:
         """Return a group in the form that storage saves; None if the group does not exist."""
         group = self.groups.get(group_id)
         return None if group is None else group.to_saved()
-
-    def saved_groups(self) -> Iterator[SavedGroup]:
-        """Yield every group of the shard in the form that storage saves."""
-        return (group.to_saved() for group in self.groups.values())
 
     def end_of(self, topic_id: str, partition: int) -> int:
         """Return the largest offset of a partition ever stored in this shard; -1 if there

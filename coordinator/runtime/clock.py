@@ -96,6 +96,5 @@ class LoopClock:
 
     def _tick(self) -> None:
         assert self._loop is not None
-        self._is_read = False  # read the clocks again, even if this turn has read them
-        self._read()
+        self._read()  # even if this turn has read the clocks
         self._tick_timer = self._loop.call_later(TICK_S, self._tick)

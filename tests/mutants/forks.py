@@ -156,7 +156,7 @@ class ForkServer:
 
 def _first_failed(arguments: Sequence[str]) -> str:
     noted = _FirstFailure()
-    options = ["-x", "-q", "--tb=line", "-p", "no:cacheprovider", "-p", "no:benchmark"]
+    options = ["-x", "-q", "--tb=line", "-p", "no:cacheprovider"]
     options.append("--hypothesis-profile=mutants")
     # pytest's own importer, which rewrites assertions, would come before ours: where the project is
     # installed in editable mode it takes all of it, since it brings a plugin (pytest #11783).

@@ -33,7 +33,13 @@ from groupkeeper.coordinator.server.server import KafkaServer
 from groupkeeper.coordinator.server.watch import CallbackWatch
 from tests.helpers.core.examples import examples
 from tests.helpers.core.invariants import spelled_out
-from tests.helpers.core.shard_driver import ORDERS, PAYMENTS, START_MONOTONIC_MS, START_WALL_MS
+from tests.helpers.core.shard_driver import (
+    ORDERS,
+    PAYMENTS,
+    START_MONOTONIC_MS,
+    START_WALL_MS,
+    saved_groups,
+)
 from tests.helpers.runtime.virtual_loop import run_virtual
 from tests.helpers.wire.connections import Peer
 from tests.helpers.wire.raw_client import encode_request
@@ -176,7 +182,7 @@ class Side:
     def load_again(self) -> None:
         """Lose what is live, as a failover does."""
         before, self.shard = self.shard, Shard(0, LIMITS, self.shard.image)
-        for saved in before.saved_groups():
+        for saved in saved_groups(before).values():
             self.shard.apply(saved)
         self.shard.overrides = before.overrides
         self.work.clear()

@@ -35,6 +35,7 @@ from groupkeeper.coordinator.runtime.settings import CoordinatorConfig
 from groupkeeper.coordinator.runtime.slot import Slot
 from groupkeeper.coordinator.server.limits import ServerLimits
 from groupkeeper.storage.base import CLUSTER_SHARD
+from tests.helpers.core.shard_driver import saved_groups
 from tests.helpers.runtime.virtual_loop import START_WALL_MS, VirtualLoop
 from tests.simulation.backends import Backend, MemoryBackend, SqliteBackend
 from tests.simulation.call import Call
@@ -478,7 +479,7 @@ class World:
         self._check_cluster(cluster)
         for shard_id, again in loaded.items():
             self._check_ends(shard_id, again)
-            for group in again.saved_groups():
+            for group in saved_groups(again).values():
                 wanted = self.durable.saved.get(group.group_id)
                 assert group == wanted, f"loaded {group}, stored {wanted}"
         for group_id, stored in self.durable.saved.items():

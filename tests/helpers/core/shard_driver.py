@@ -466,7 +466,7 @@ class ShardDriver:
         """
         ends = [record for record in self.records if isinstance(record, PartitionEnd)]
         beside = [*ends, *self.shard.pendings.records(), *self.shard.adoptions.records()]
-        return replay([*beside, *self.shard.saved_groups()], self.limits, self.image)
+        return replay([*beside, *saved_groups(self.shard).values()], self.limits, self.image)
 
     def check_replay(self) -> None:
         """Log, fold and live state must hold the same (docs/design.md#hard-state)."""
@@ -545,7 +545,7 @@ def set_of_pendings(shard: Shard) -> tuple[dict[str, PendingOffsets], JournalPos
 
 def saved_groups(shard: Shard) -> dict[str, SavedGroup]:
     """Return group id -> saved state, for every group of a shard."""
-    groups = list(shard.saved_groups())
+    groups = [group.to_saved() for group in shard.groups.values()]
     by_id = {group.group_id: group for group in groups}
     assert len(by_id) == len(groups)
     return by_id
