@@ -130,7 +130,7 @@ async def _resolve(settings: Settings, asked: _Asked) -> list[LostShard]:
     from groupkeeper.coordinator.gateway.journal_decisions import decide, lost_shards
 
     try:
-        async with opened_journal(settings, asked.timeout_s) as (journal, coordinator):
+        async with opened_journal(settings, asked.timeout_s, _tell) as (journal, coordinator):
             lost = await lost_shards(journal, coordinator)
             if asked.apply:
                 for shard in lost:
@@ -140,6 +140,10 @@ async def _resolve(settings: Settings, asked: _Asked) -> list[LostShard]:
             return lost
     except RepairFailed as error:
         fail(str(error), FAILED)
+
+
+def _tell(problem: str) -> None:
+    typer.echo(f"groupkeeper: {plain(problem)}", err=True)
 
 
 def _print_table(found: _Found) -> None:

@@ -5,9 +5,9 @@ listener. The journal is a topic of the upstream cluster with the offsets of ope
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from groupkeeper.coordinator.daemon.app import coordinator_config, open_store
 from groupkeeper.coordinator.daemon.logs import configure_logging
@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from groupkeeper.coordinator.gateway.journal import Journal
 
 
+TELL_EVERY_S: Final = 0.2
+"""The pause between two looks at the store, for the first word about a problem."""
+
+
 class RepairFailed(Exception):
     """The store, the upstream or the journal has failed, or has not answered in time. The message
     is one line.
@@ -43,9 +47,12 @@ class _Stored:
 
 @asynccontextmanager
 async def opened_journal(
-    settings: Settings, timeout_s: float
+    settings: Settings, timeout_s: float, tell: Callable[[str], None]
 ) -> AsyncIterator[tuple[Journal, BareCoordinator]]:
     """Open the store and the journal as a start of the daemon does, but serve nobody.
+
+    ``tell`` is called with the reason, in one line, if the store cannot be used yet, for example
+    because its disk is full. The start goes on, because somebody may make room.
 
     Raises RepairFailed if the start and the work of the caller together take longer than
     ``timeout_s``, or fail.
@@ -56,10 +63,12 @@ async def opened_journal(
     journal: UpstreamJournal | None = None
     coordinator: BareCoordinator | None = None
     brokers: UpstreamBrokers | None = None
+    telling: asyncio.Task[None] | None = None
     try:
         async with asyncio.timeout(timeout_s):
             store = open_store(_without_sealing(settings))
             coordinator = BareCoordinator(store, coordinator_config(settings), topics)
+            telling = asyncio.create_task(_tell_problems(coordinator, tell))
             await coordinator.start()
             brokers = await _brokers(settings, coordinator, topics)
             journal = UpstreamJournal(
@@ -80,12 +89,27 @@ async def opened_journal(
     except (BrokerError, ProtocolError) as error:
         raise RepairFailed(f"the upstream does not answer: {error}") from error
     finally:
+        if telling is not None:
+            telling.cancel()
         if journal is not None:
             await journal.stop()
         if brokers is not None:
             await brokers.stop()
         if coordinator is not None:
             await coordinator.stop()
+
+
+async def _tell_problems(coordinator: BareCoordinator, tell: Callable[[str], None]) -> None:
+    """Tell each problem of the store once, soon after it begins."""
+    told: set[str] = set()
+    while True:
+        problem = coordinator.start_waits_for
+        if not problem and coordinator.stats.appends_failed:
+            problem = coordinator.not_ready or ""
+        if problem and problem not in told:
+            told.add(problem)
+            tell(problem)
+        await asyncio.sleep(TELL_EVERY_S)
 
 
 def _without_sealing(settings: Settings) -> Settings:
