@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 
 from groupkeeper.storage.backends.journal.driver import JournalDriver, LifeOver
 from groupkeeper.storage.base import StorageError
+from groupkeeper.storage.cancellation import unless_cancelled
 from groupkeeper.storage.leases.lives import beat_interval_ms
 
 
@@ -33,7 +34,7 @@ async def _beat(driver: JournalDriver, life_id: str, lease_ttl_ms: int) -> None:
     while True:
         try:
             async with asyncio.timeout(lease_ttl_ms / 1000):
-                await driver.beat(life_id)
+                await unless_cancelled(driver.beat(life_id))
         except LifeOver:
             return
         except (StorageError, TimeoutError):

@@ -18,6 +18,7 @@ from groupkeeper.storage.backends.journal.driver import Fold, JournalDriver, Jou
 from groupkeeper.storage.backends.journal.succession import event_rows
 from groupkeeper.storage.backends.journal.unfolded import FoldPortion, Unfolded
 from groupkeeper.storage.base import ShardAppend, StorageError
+from groupkeeper.storage.cancellation import unless_cancelled
 
 FOLD_EVERY_MS: Final = 250
 """The shortest time between the beginnings of two folds. So a group that changes often is saved as
@@ -226,7 +227,7 @@ class LifeJournal:
             portion = portion._replace(trim_row=gone[-1].row)
         try:
             fold = Fold(await portion.encoded(), portion.trim_row, await event_rows(gone))
-            await self._driver.fold(self._life_id, self._life_id, fold)
+            await unless_cancelled(self._driver.fold(self._life_id, self._life_id, fold))
             self._unfolded.succeeded(portion)
             for entry in gone:
                 self.entries.popleft()

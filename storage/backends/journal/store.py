@@ -47,6 +47,7 @@ from groupkeeper.storage.base import (
     StoreIdentity,
     StoreRefused,
 )
+from groupkeeper.storage.cancellation import unless_cancelled
 from groupkeeper.storage.codec.events import count_events
 from groupkeeper.storage.codec.records import (
     decode_payload,
@@ -261,7 +262,7 @@ class JournalStorage:
             began_ms = self._timer_ms()
             try:
                 async with asyncio.timeout(self._ttl_ms / 1000):
-                    await self._beat()
+                    await unless_cancelled(self._beat())
                 self._beat_failures = 0
             except Exception as error:  # noqa: BLE001 - whatever it is, the next beat may succeed
                 self._beat_failures += 1

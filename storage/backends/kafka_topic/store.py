@@ -47,6 +47,7 @@ from groupkeeper.storage.base import (
     StoreIdentity,
     StoreRefused,
 )
+from groupkeeper.storage.cancellation import unless_cancelled
 from groupkeeper.storage.event_log.log_clock import mint_log_id, wall_clock_ms
 from groupkeeper.storage.event_log.sealing.sealer import FOR_EVER
 from groupkeeper.storage.event_log.store_names import name_of_shard
@@ -176,7 +177,7 @@ class KafkaTopicStorage:
             began_ms = self._timer_ms()
             try:
                 async with asyncio.timeout(self._ttl_ms / 1000):
-                    await self._beat()
+                    await unless_cancelled(self._beat())
             except Exception as error:  # noqa: BLE001 - whatever it is, the next beat may succeed
                 _log.warning("beat_failed", store=self._url.name, error=error_text(error))
             took_ms = self._timer_ms() - began_ms

@@ -20,6 +20,7 @@ from groupkeeper.storage.backends.journal.driver import Value
 from groupkeeper.storage.backends.mirror.backlog import MirrorBacklog
 from groupkeeper.storage.backends.mirror.mirrored import IsName, MirroredGroup, mirrored_group
 from groupkeeper.storage.base import StorageError
+from groupkeeper.storage.cancellation import unless_cancelled
 from groupkeeper.storage.codec.records import decode_record, decode_saved
 from groupkeeper.storage.connections.backoff import Backoff
 
@@ -125,7 +126,7 @@ class Mirror:
         if self._session is not None and self._session.why_ended is None:
             with contextlib.suppress(Exception):
                 async with asyncio.timeout(LAST_ROUND_S):
-                    await self._round()
+                    await unless_cancelled(self._round())
         self.end()
         if self._closing is not None:
             await asyncio.wait([self._closing], timeout=CLOSE_S)

@@ -24,6 +24,7 @@ from groupkeeper.storage.base import (
     StoreBusy,
     StoreIdentity,
 )
+from groupkeeper.storage.cancellation import unless_cancelled
 from groupkeeper.storage.event_log.log_clock import LogReason, wall_clock_ms
 from groupkeeper.storage.event_log.sealing.log_place import LogDirMoved, LogPlace
 from groupkeeper.storage.event_log.sealing.process import SealingProcess, reason_of
@@ -234,7 +235,7 @@ class SealedStorage:
         retried.
         """
         try:
-            await work()
+            await unless_cancelled(work())
         except LogDirMoved as error:
             self.sealing_failures += 1
             _log.error("log_dir_moved", reason=str(error), retry_s=RETRY_S)
