@@ -1,0 +1,171 @@
+"""A move to and from each server that is killed at its requests.
+
+A repeated move must make the target equal to the source, and the source must
+be as before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from groupkeeper.coordinator.core.records import GroupConfigs, TopicRecord
+from groupkeeper.storage.open import open_storage
+from tests.helpers.core.records import TOPIC_ID, commit, group_record
+from tests.helpers.storage.moving import TIMEOUT_MS, TTL_MS, MovingProcess, Outcome, run_move
+from tests.helpers.storage.storage_owner import Owner
+
+SERVERS = ("postgres", "zookeeper", "consul", "kafka")
+MARKS = {"kafka": "kafka_topic"}
+SHORT_STEPS = 5
+NAMES = ["", "a/b", ".", "\0", "plain"]
+
+
+class Place:
+    """New stores on one server."""
+
+    def __init__(self, kind: str, server: Any) -> None:
+        self.kind = kind
+        self.server = server
+
+    def new(self) -> str:
+        """Return the name of a store that does not exist yet."""
+        return f"s{uuid.uuid4().hex}"
+
+    def url(self, name: str) -> str:
+        at = f"127.0.0.1:{self.server.port}"
+        if self.kind == "postgres":
+            url = self.server.url
+            return f"{url}{'&' if '?' in url else '?'}schema={name}"
+        return f"{self.kind}://{at}/{name}"
+
+
+class Direction:
+    """Moves from a store on a server into files, or from a file into stores on a server."""
+
+    def __init__(self, place: Place, folder: Path, *, from_server: bool) -> None:
+        self.place = place
+        self.from_server = from_server
+        self._folder = folder
+        self._source = place.new() if from_server else "source"
+
+    def _file(self, name: str) -> str:
+        return f"sqlite:///{self._folder / name}.db"
+
+    def source(self) -> str:
+        if self.from_server:
+            return self.place.url(self._source)
+        return self._file(self._source)
+
+    def target(self, name: str) -> str:
+        return self._file(name) if self.from_server else self.place.url(name)
+
+    def pair(self, name: str) -> tuple[str, str]:
+        """Return the URLs of both stores."""
+        return self.source(), self.target(name)
+
+
+@pytest.fixture(
+    params=[
+        pytest.param(name, marks=getattr(pytest.mark, MARKS.get(name, name))) for name in SERVERS
+    ]
+)
+def place(request: pytest.FixtureRequest) -> Place:
+    return Place(request.param, request.getfixturevalue(request.param))
+
+
+@pytest.fixture(params=["from the server", "to the server"])
+def direction(place: Place, request: pytest.FixtureRequest, tmp_path: Path) -> Direction:
+    return Direction(place, tmp_path, from_server=request.param == "from the server")
+
+
+def owner_of(url: str) -> Owner:
+    return Owner(open_storage(url, append_timeout_ms=TIMEOUT_MS, lease_ttl_ms=TTL_MS))
+
+
+async def content(url: str) -> dict[Any, Any]:
+    """Return all records of a store."""
+    owner = await owner_of(url).start()
+    await owner.storage.close()
+    return owner.model.keys
+
+
+async def filled(url: str) -> dict[Any, Any]:
+    """Write some groups, of which one needs several portions. Return what the store has."""
+    owner = await owner_of(url).start()
+    await owner.append(-1, [TopicRecord("orders", TOPIC_ID, 30), GroupConfigs("a/b", {"a": "1"})])
+    for name in NAMES:
+        await owner.append(1, [group_record(name), commit(name, 7, partitions=30)])
+    await owner.append(
+        2, [group_record("large"), commit("large", 5, partitions=600, metadata="m" * 400)]
+    )
+    await owner.fold_all()
+    await owner.append(3, [commit("not folded", 1)])
+    await owner.storage.close()
+    return owner.model.keys
+
+
+async def moved(source: str, target: str) -> Outcome:
+    return await asyncio.to_thread(run_move, source, target)
+
+
+async def stopped_at(urls: tuple[str, str], step: int, **options: Any) -> MovingProcess | None:
+    """Start a move that stops at a request. Return None if it has ended before."""
+    move = MovingProcess(*urls, stop_at=step, **options)
+    if await asyncio.to_thread(move.wait_stopped):
+        return move
+    assert await asyncio.to_thread(move.outcome)
+    return None
+
+
+async def steps_of(direction: Direction) -> int:
+    """Return the number of requests of a whole move."""
+    outcome = await moved(*direction.pair(direction.place.new()))
+    assert outcome.error == ""
+    return outcome.requests
+
+
+def some_of(steps: int) -> list[int]:
+    """Return a few requests, with the first and the last one."""
+    return sorted({1 + (steps - 1) * number // (SHORT_STEPS - 1) for number in range(SHORT_STEPS)})
+
+
+async def check_completed(direction: Direction, target: str, wanted: dict[Any, Any]) -> None:
+    """Repeat a move. Check that both stores have what the source should have."""
+    outcome = await moved(*direction.pair(target))
+    assert outcome.error == ""
+    assert await content(direction.target(target)) == wanted
+    assert await content(direction.source()) == wanted
+
+
+async def kill_at(direction: Direction, step: int, wanted: dict[Any, Any], in_flight: bool) -> None:
+    target = direction.place.new()
+    move = await stopped_at(direction.pair(target), step, in_flight=in_flight)
+    if move is not None:
+        move.kill()
+    await check_completed(direction, target, wanted)
+
+
+@pytest.mark.storage_long
+@pytest.mark.parametrize("in_flight", [False, True])
+async def test_a_move_that_is_killed_at_each_request_completes(
+    direction: Direction, in_flight: bool
+) -> None:
+    wanted = await filled(direction.source())
+    for step in range(1, await steps_of(direction) + 1):
+        await kill_at(direction, step, wanted, in_flight)
+
+
+async def test_a_move_that_is_killed_again_and_again_completes(direction: Direction) -> None:
+    """Each attempt begins on what the one before has left in the same target."""
+    wanted = await filled(direction.source())
+    steps, target = some_of(await steps_of(direction)), direction.place.new()
+    for number, step in enumerate(steps):
+        move = await stopped_at(direction.pair(target), step, in_flight=bool(number % 2))
+        if move is not None:
+            move.kill()
+    await check_completed(direction, target, wanted)
