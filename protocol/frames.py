@@ -10,6 +10,7 @@ Headers are those of requests (v1 and v2) and responses (v0 and v1).
 
 from __future__ import annotations
 
+import sys
 from struct import Struct, error
 from typing import Final, NamedTuple, TypeAlias
 
@@ -51,6 +52,10 @@ class FrameError(ProtocolError):
         self.frames = frames
 
 
+_NOTHING: Final = bytearray()
+"""The incomplete frame of a connection that has none. It is shared, and nothing is added to it."""
+
+
 class FrameSplitter:
     """Splits the bytes of a connection into frames. After a FrameError it must not be fed again."""
 
@@ -60,7 +65,7 @@ class FrameSplitter:
         """Refuse frames of more than ``max_frame_bytes``, without the prefix."""
         assert 0 < max_frame_bytes < MAX_FRAME_BYTES_LIMIT, max_frame_bytes
         self._max_frame_bytes = max_frame_bytes
-        self.waiting = bytearray()
+        self.waiting = _NOTHING
         """The bytes of an incomplete frame."""
         self._wanted = PREFIX_BYTES
         """The number of buffered bytes from which a frame may be complete."""
@@ -72,7 +77,7 @@ class FrameSplitter:
 
     def forget(self) -> None:
         """Drop an incomplete frame, because no more bytes will come."""
-        self.waiting = bytearray()
+        self.waiting = _NOTHING
         self._wanted = PREFIX_BYTES
 
     def is_one(self, data: bytes) -> bool:
@@ -99,7 +104,7 @@ class FrameSplitter:
         if len(self.waiting) < self._wanted:
             return []
         arrived = bytes(self.waiting)
-        self.waiting = bytearray()
+        self.waiting = _NOTHING
         return self._cut(arrived)
 
     def _cut(self, data: bytes) -> list[bytes]:
@@ -116,7 +121,8 @@ class FrameSplitter:
                 break
             frames.append(data[position:stop])
             position = stop
-        self.waiting += data[position:]
+        if position < end:
+            self.waiting = bytearray(data[position:])
         return frames
 
 
@@ -294,7 +300,9 @@ class HeaderReader:
         stop = _CLIENT_ID_AT + max(_INT16(frame, _CLIENT_ID_SIZE_AT)[0], 0)
         if stop - _CLIENT_ID_AT <= MAX_REMEMBERED_BYTES:
             self._raw = frame[_CLIENT_ID_SIZE_AT:stop]
-            self._client_id = header.client_id
+            # The connections of an application often have one client id. It is in memory once.
+            name = header.client_id
+            self._client_id = None if name is None else sys.intern(name)
             self._body_at = stop
         else:
             self._forget()

@@ -15,7 +15,6 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import suppress
 from functools import partial
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Unpack
@@ -30,6 +29,8 @@ from groupkeeper.storage.leases.lives import DEFAULT_LEASE_TTL_MS
 from groupkeeper.storage.segment_lines import EventDict
 
 if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
     from groupkeeper.storage.backends.journal.driver import JournalDriver
     from groupkeeper.storage.backends.kafka_topic.url import KafkaTopicUrl
     from groupkeeper.storage.event_log.reader import Asked
@@ -440,4 +441,7 @@ def _entry_points(url: str) -> list[EntryPoint]:
     scheme = scheme_of(url)
     if ":" not in url or scheme in _OURS:
         return []
+    # The process that seals needs no entry points, and this module would take 2 MiB of its memory.
+    from importlib.metadata import entry_points
+
     return list(entry_points(group=ENTRY_POINTS, name=scheme))

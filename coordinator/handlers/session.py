@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ipaddress
+import sys
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Final
 
 from groupkeeper.coordinator.core.requests.client import Client
@@ -25,12 +27,12 @@ class Session:
     def __init__(self, listener: str, address: str, principal: str = ANONYMOUS) -> None:
         self.listener = listener
         """The name of the listener that the client connected to."""
-        self.address = address
+        self.address = sys.intern(address)
         """The client's address, without the port."""
         self.principal = principal
-        self.client_host = "/" + java_address(address)
+        self.client_host = _client_host(address)
         """The address in the form in which Kafka shows it."""
-        self.client = Client("", self.client_host, principal)
+        self.client = _client("", self.client_host, principal)
         """The sender of the last request: its client id, address and principal. A long client id is
         cut."""
         self.software = ""
@@ -44,14 +46,30 @@ class Session:
         """Return the sender of a request with this client id. The sender is also kept in
         ``client``, because the next request usually has the same client id.
         """
-        client = self.client = Client(client_id or "", self.client_host, self.principal)
-        if len(client.client_id) > MAX_KEPT_CHARS:
-            self.client = client._replace(client_id=client.client_id[:MAX_KEPT_CHARS])
-        return client
+        name = client_id or ""
+        if len(name) <= MAX_KEPT_CHARS:
+            self.client = _client(name, self.client_host, self.principal)
+            return self.client
+        self.client = _client(name[:MAX_KEPT_CHARS], self.client_host, self.principal)
+        return Client(name, self.client_host, self.principal)
 
     def runs(self, name: str, version: str) -> None:
         """Remember the name and version of the client's software."""
         self.software = f"{name} {version}"[:MAX_KEPT_CHARS]
+
+
+_SHARED: Final = 1_000
+"""How many clients and addresses are in memory once, however many connections have them."""
+
+
+@lru_cache(_SHARED)
+def _client(client_id: str, client_host: str, principal: str) -> Client:
+    return Client(client_id, client_host, principal)
+
+
+@lru_cache(_SHARED)
+def _client_host(address: str) -> str:
+    return "/" + java_address(address)
 
 
 def java_address(address: str) -> str:

@@ -34,6 +34,10 @@ class Clock(Protocol):
         ...
 
 
+def _never(_callback: Callable[[], None]) -> object:
+    raise AssertionError("the clock has no loop")
+
+
 class LoopClock:
     """The real clocks, read once per turn of the loop.
 
@@ -55,6 +59,8 @@ class LoopClock:
         self._now = Now(0, 0)
         self._is_read = False
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._soon: Callable[[Callable[[], None]], object] = _never
+        self._at_end_of_turn: Callable[[], None] = self._end_turn
         self._tick_timer: asyncio.TimerHandle | None = None
         self.on_turn: Callable[[], None] | None = None
         """Called once in each turn that reads the time, before ``now`` returns."""
@@ -62,7 +68,9 @@ class LoopClock:
     def start(self) -> None:
         """Bind the clock to the running loop, and wake the loop regularly."""
         assert self._loop is None, "started twice"
-        self._loop = asyncio.get_running_loop()
+        self._loop = loop = asyncio.get_running_loop()
+        # The daemon's loop measures its callbacks. This one runs in every turn, and is too short.
+        self._soon = getattr(loop, "call_soon_unmeasured", loop.call_soon)
         self._tick()
 
     def stop(self) -> None:
@@ -86,7 +94,7 @@ class LoopClock:
         self._now = Now(self._elapsed_ns // 1_000_000, self._read_wall_ns() // 1_000_000)
         if self._loop is not None:
             self._is_read = True
-            self._loop.call_soon(self._end_turn)
+            self._soon(self._at_end_of_turn)
             if self.on_turn is not None:
                 self.on_turn()
         return self._now

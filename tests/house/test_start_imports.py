@@ -119,3 +119,18 @@ print(gc.isenabled())
         [sys.executable, "-c", asks], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert done.stdout.split() == ["True"]
+
+
+def test_the_process_that_seals_does_not_read_the_metadata_of_packages() -> None:
+    """``importlib.metadata`` and the mail parser that it imports take 2 MiB of its memory."""
+    asks = """
+import sys
+import groupkeeper.storage.seal
+import groupkeeper.storage.event_log.sealing.work
+import groupkeeper.storage.backends.sqlite.rows
+print(*{"importlib.metadata", "email", "asyncio"} & sys.modules.keys())
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", asks], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == []

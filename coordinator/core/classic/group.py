@@ -175,6 +175,7 @@ class ClassicGroup(Group):
 
     def add(self, member: ClassicMember) -> None:
         """Add a member. It becomes the leader if there is none."""
+        member.protocols = self._shared(member.protocols)
         self.hold(member)
         self._count(member, 1)
         if self.leader_id is None:
@@ -211,8 +212,17 @@ class ClassicGroup(Group):
     def set_protocols(self, member: ClassicMember, protocols: tuple[JoinProtocol, ...]) -> None:
         """Replace the protocols that a member offers."""
         self._count(member, -1)
-        member.offer(protocols)
+        member.offer(self._shared(protocols))
         self._count(member, 1)
+
+    def _shared(self, protocols: tuple[JoinProtocol, ...]) -> tuple[JoinProtocol, ...]:
+        """Return the leader's protocols if they are equal to these. The members of a group usually
+        offer the same, so it is in memory once.
+        """
+        leader = None if self.leader_id is None else self.members.get(self.leader_id)
+        if leader is not None and leader.protocols == protocols:
+            return leader.protocols
+        return protocols
 
     def _count(self, member: ClassicMember, sign: int) -> None:
         for protocol in member.protocols:

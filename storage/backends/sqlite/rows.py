@@ -23,6 +23,9 @@ READ_ROWS: Final = 8
 ``hold``."""
 
 _BUSY_TIMEOUT_S: Final = 5.0
+_CACHE_KIB: Final = 256
+"""The most memory for pages. Rows are read once and in order, so no page is read again. SQLite's
+default is 2 MB."""
 
 
 class SqliteRow(NamedTuple):
@@ -55,6 +58,7 @@ class SqliteRows:
             self._connection = connect_reader(path, _BUSY_TIMEOUT_S)
             try:
                 is_empty = refuse_other(self._connection, path)
+                self._connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
             except BaseException:
                 self._connection.close()
                 raise

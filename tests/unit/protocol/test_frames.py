@@ -104,3 +104,17 @@ def test_one_whole_frame_needs_no_feeding() -> None:
         assert not splitter.is_one(data)
     splitter.feed(framed(b"ab")[:-1])
     assert not splitter.is_one(framed(b"c"))
+
+
+def test_the_incomplete_frames_of_two_connections_do_not_mix() -> None:
+    """Connections without an incomplete frame share one empty buffer."""
+    one, other = FrameSplitter(100), FrameSplitter(100)
+    frame = framed(b"request")
+    assert one.feed(frame[:5]) == []
+    assert other.waiting_bytes == 0
+    assert other.feed(frame[:7]) == []
+    assert one.feed(frame[5:] + frame[:3]) == [frame]
+    one.forget()
+    assert (one.waiting_bytes, other.waiting_bytes) == (0, 7)
+    assert other.feed(frame[7:]) == [frame]
+    assert FrameSplitter(100).waiting_bytes == 0

@@ -34,3 +34,11 @@ def test_a_session_knows_what_software_its_client_says_it_is() -> None:
     assert told("apache-kafka-java", "4.3.1") == "apache-kafka-java 4.3.1"
     assert told("a" * 30_000, "1") == "a" * MAX_KEPT_CHARS
     assert told("not a name", "1") == ""
+
+
+def test_equal_clients_of_many_connections_are_in_memory_once() -> None:
+    one, other = (Session("PLAINTEXT", "".join(["10.0.", "0.1"])) for _ in range(2))
+    assert one.named("".join(["ap", "p"])) is other.named("".join(["a", "pp"]))
+    assert one.address is other.address
+    assert one.client_host is other.client_host
+    assert Session("PLAINTEXT", "10.0.0.1", "User:bob").named("app").principal == "User:bob"

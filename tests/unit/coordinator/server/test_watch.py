@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from groupkeeper.coordinator.daemon.watched_loop import WatchedLoop
+from groupkeeper.coordinator.runtime.clock import LoopClock
 from groupkeeper.coordinator.server.watch import SAMPLE_S, SLOW_S, CallbackWatch
+from tests.helpers.runtime.virtual_loop import turns
 
 
 class Thread:
@@ -127,3 +129,27 @@ def test_a_callback_that_raises_is_watched_too(thread):
         loop.close()
     assert len(problems) == 1
     assert thread.watch.slow == 1
+
+
+def test_the_end_of_a_turn_of_the_clock_is_not_measured(thread):
+    """It runs in every turn and does almost nothing, so measuring it would cost more."""
+    loop = WatchedLoop(thread.watch)
+    clock = LoopClock()
+    begun = []
+    thread.watch.begin = lambda: begun.append(1) or 0.0
+
+    async def main() -> None:
+        clock.start()
+        await turns(2)
+        begun.clear()
+        first = clock.now()
+        assert clock.now() is first
+        await turns(1)
+        assert clock.now() is not first
+        clock.stop()
+
+    try:
+        loop.run_until_complete(main())
+    finally:
+        loop.close()
+    assert len(begun) <= 2  # the step of this task, and the loop's own end
