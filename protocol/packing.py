@@ -140,7 +140,11 @@ def read_sender(frame: bytes, start: int, last: LastRequests) -> tuple[Sender, i
 
 _V0_HEAD: Final = Struct(">ii").pack
 _V0_HEAD_THROTTLE: Final = Struct(">iii").pack
-_V1_HEAD_THROTTLE: Final = Struct(">iixi").pack
+FLEXIBLE_HEAD: Final = Struct(">iixi").pack
+"""Packs the head of a reply of a flexible version: the length, the correlation id, no tags, and the
+throttle time."""
+FLEXIBLE_HEAD_BYTES: Final = 9
+"""The bytes of ``FLEXIBLE_HEAD`` after the length, which does not count itself."""
 PACK_INT16: Final = Struct(">h").pack
 PACK_INT32: Final = Struct(">i").pack
 NO_TAGS: Final = b"\0"
@@ -156,7 +160,9 @@ def framed(
     ``throttle`` is False for versions without a throttle time. Every flexible version has one.
     """
     if flexible:
-        return _V1_HEAD_THROTTLE(len(body) + 9, correlation_id, throttle_time_ms) + body
+        return (
+            FLEXIBLE_HEAD(len(body) + FLEXIBLE_HEAD_BYTES, correlation_id, throttle_time_ms) + body
+        )
     if throttle:
         return _V0_HEAD_THROTTLE(len(body) + 8, correlation_id, throttle_time_ms) + body
     return _V0_HEAD(len(body) + 4, correlation_id) + body
@@ -181,7 +187,10 @@ def framed_pieces(
     if len(pieces) < MANY_PIECES:
         body = b"".join(pieces)
         if flexible:
-            return _V1_HEAD_THROTTLE(len(body) + 9, correlation_id, throttle_time_ms) + body
+            return (
+                FLEXIBLE_HEAD(len(body) + FLEXIBLE_HEAD_BYTES, correlation_id, throttle_time_ms)
+                + body
+            )
         return framed(correlation_id, throttle_time_ms, body, flexible=False, throttle=throttle)
     return framed_large(
         correlation_id, throttle_time_ms, pieces, flexible=flexible, throttle=throttle
@@ -201,7 +210,7 @@ def framed_large(
     """
     size = sum(map(len, pieces))
     if flexible:
-        head = _V1_HEAD_THROTTLE(size + 9, correlation_id, throttle_time_ms)
+        head = FLEXIBLE_HEAD(size + FLEXIBLE_HEAD_BYTES, correlation_id, throttle_time_ms)
     elif throttle:
         head = _V0_HEAD_THROTTLE(size + 8, correlation_id, throttle_time_ms)
     else:

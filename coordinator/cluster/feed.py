@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from groupkeeper.coordinator.cluster.ends import PartitionKey
 from groupkeeper.coordinator.cluster.group_configs import GroupConfigStore
 from groupkeeper.coordinator.cluster.upstream_record import UpstreamRecord
 from groupkeeper.coordinator.core.cluster.group_configs import GroupOverrides
@@ -58,6 +59,7 @@ class ClusterFeed:
         shard.
         """
         self._topics = topics
+        self._ends = topics.ends
         self._configs = configs
         self._upstream = upstream
         self._push_image = push_image
@@ -82,17 +84,16 @@ class ClusterFeed:
             self._push(self._configs.replace(shard.configs))
             self._upstream.replace(shard.ports, shard.upstream_id)
         else:
-            self._topics.raise_ends(shard.ends())
+            self._ends.raise_to(shard.ends())
 
     def durable(self, write: Write) -> None:
         """Update the stores from a durable write. Changes of topics and configs are passed to the
         shards before the client gets its answer.
         """
-        topics = self._topics
         if write.shard_id == CLUSTER_SHARD:
             records = [record for batch in write.batches for record in batch.records]
-            if topics.apply(records):
-                self._push_image(topics.image)
+            if self._topics.apply(records):
+                self._push_image(self._topics.image)
             self._push(self._configs.apply(records))
             self._upstream.apply(records)
             return
@@ -100,16 +101,16 @@ class ClusterFeed:
             for record in batch.records:
                 kind = type(record)
                 if kind is OffsetsCommitted:
-                    topics.committed(record)  # type: ignore[arg-type]
+                    self._ends.committed(record)  # type: ignore[arg-type]
                 elif kind is OffsetsAdopted:
-                    topics.raise_ends(_adopted_ends(record))  # type: ignore[arg-type]
+                    self._ends.raise_to(_adopted_ends(record))  # type: ignore[arg-type]
 
     def _push(self, changed: set[ShardId]) -> None:
         for shard_id in changed:
             self._push_settings(shard_id, self._configs.overrides(shard_id))
 
 
-def _adopted_ends(record: OffsetsAdopted) -> dict[tuple[str, int], int]:
+def _adopted_ends(record: OffsetsAdopted) -> dict[PartitionKey, int]:
     return {
         (topic.topic_id, partition): offset
         for topic in record.topics

@@ -1,11 +1,4 @@
-"""The topics and the end of each partition.
-
-See docs/design.md#static-mode. Topics are records in the cluster shard; this module has only the
-durable ones. In static mode an end is the largest offset that a group ever committed, or that the
-config names. The end only grows, after an append is durable, and is deleted with its topic. In
-gateway mode the upstream reports the end of each partition that has a committed offset
-(``observe_ends``).
-"""
+"""The topics that are durable: records in the cluster shard (docs/design.md#static-mode)."""
 
 from __future__ import annotations
 
@@ -13,18 +6,18 @@ import asyncio
 import base64
 import uuid
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import structlog
 
+from groupkeeper.coordinator.cluster.ends import Ends
 from groupkeeper.coordinator.core.cluster.image import TopicImage, TopicInfo
 from groupkeeper.coordinator.core.cluster.shard import ClusterShard
 from groupkeeper.coordinator.core.declarations import Result
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.limits import CoreLimits
 from groupkeeper.coordinator.core.now import Now
-from groupkeeper.coordinator.core.offsets.ends import raise_ends
-from groupkeeper.coordinator.core.records import OffsetsCommitted, Record, TopicRecord, TopicRemoved
+from groupkeeper.coordinator.core.records import Record, TopicRecord, TopicRemoved
 from groupkeeper.coordinator.core.requests.client import Client
 from groupkeeper.coordinator.core.requests.topics import ChangeTopics, ChangeTopicsResult, NewTopic
 from groupkeeper.coordinator.core.wire_values import int32, int64, text
@@ -34,11 +27,6 @@ log = structlog.get_logger(__name__)
 
 OURSELVES = Client("groupkeeper", "", "User:groupkeeper")
 _RETRY_S = 0.2
-UNKNOWN_END: Final = -1
-"""The end of a partition of an upstream cluster before the upstream has reported it."""
-
-PartitionKey: TypeAlias = tuple[str, int]
-"""(topic id, partition)."""
 
 
 class ConfiguredTopic(NamedTuple):
@@ -62,7 +50,7 @@ def mint_topic_id() -> str:
 
 
 class Topics:
-    """The topics that are durable, and the ends of their partitions."""
+    """The topics that are durable."""
 
     def __init__(
         self,
@@ -79,11 +67,8 @@ class Topics:
         self._configured = {topic.name: topic for topic in map(_checked, configured)}
         self._mint = mint
         self._submit: Submit | None = None
-        self._ends: dict[str, dict[int, int]] = {}
-        self._observed_ends: dict[str, dict[int, int]] = {}
-        """The ends in an upstream cluster, by topic id and partition."""
-        self.rewinds = 0
-        """The number of offsets that durable commits have lowered."""
+        self.ends = Ends()
+        """The ends of the partitions of these topics, without those that the config names."""
 
     # --- For handlers -----------------------------------------------------------------------------
 
@@ -91,14 +76,10 @@ class Topics:
         """Return the end of a partition, for ListOffsets (LATEST) and Fetch (high watermark). 0 if
         no commit and no config named an end.
         """
-        end = self._ends.get(topic_id, {}).get(partition, 0)
+        end = self.ends.of(topic_id, partition)
         info = self.image.by_id.get(topic_id)
         configured = self._configured.get(info.name) if info is not None else None
         return end if configured is None else max(end, configured.end_offset)
-
-    def observed_end(self, topic_id: str, partition: int) -> int:
-        """Return the last end that the upstream reported; ``UNKNOWN_END`` if it reported none."""
-        return self._observed_ends.get(topic_id, {}).get(partition, UNKNOWN_END)
 
     def change(self, request: ChangeTopics, ticket: Ticket) -> None:
         """Create, grow or delete topics. The ticket is answered when the change is durable and
@@ -146,7 +127,8 @@ class Topics:
         """Replace all topics, for example after a load. Return True if this is a change."""
         if topics == self.image.by_name:
             return False
-        self._set_image(self.image.followed_by(topics.values()))
+        self.image = self.image.followed_by(topics.values())
+        self.ends.topics_changed(self.image.by_id)
         return True
 
     def apply(self, records: Iterable[Record]) -> bool:
@@ -159,40 +141,6 @@ class Topics:
             elif isinstance(record, TopicRemoved):
                 by_name.pop(record.name, None)
         return self.replace(by_name)
-
-    def committed(self, record: OffsetsCommitted) -> None:
-        """Raise the ends of the partitions of a durable commit, and count the offsets that it
-        lowered."""
-        for topic in record.topics:
-            topic_id = topic.topic_id
-            if topic_id not in self.image.by_id:
-                continue  # the topic was deleted before the commit was durable
-            ends = self._ends.get(topic_id)
-            if ends is None:
-                ends = self._ends[topic_id] = {}
-            self.rewinds += raise_ends(ends, topic.partitions)
-
-    def observe_ends(self, found: Mapping[PartitionKey, int]) -> None:
-        """Set the ends that the upstream has reported. An end may be lower than before if the
-        upstream has truncated the partition."""
-        for (topic_id, partition), end in found.items():
-            if topic_id in self.image.by_id:
-                self._observed_ends.setdefault(topic_id, {})[partition] = end
-
-    def raise_ends(self, found: Mapping[PartitionKey, int]) -> None:
-        """Raise the ends that are below those in ``found``. No end is ever lowered."""
-        for (topic_id, partition), end in found.items():
-            if topic_id in self.image.by_id:
-                ends = self._ends.setdefault(topic_id, {})
-                if end > ends.get(partition, 0):
-                    ends[partition] = end
-
-    def _set_image(self, image: TopicImage) -> None:
-        gone = self.image.by_id.keys() - image.by_id.keys()
-        self.image = image
-        for topic_id in gone:
-            self._ends.pop(topic_id, None)
-            self._observed_ends.pop(topic_id, None)
 
     def _missing(self) -> ChangeTopics | None:
         wanted = self._configured.values()

@@ -98,7 +98,9 @@ def _group_sources(coordinator: BareCoordinator) -> dict[str, Source]:
         "groups_refused": lambda: coordinator.groups_refused,
         "members": coordinator.member_count,
         "offsets": coordinator.offset_count,
-        "offset_rewinds": lambda: 0 if coordinator.topics is None else coordinator.topics.rewinds,
+        "offset_rewinds": lambda: (
+            0 if coordinator.topics is None else coordinator.topics.ends.rewinds
+        ),
     }
 
 

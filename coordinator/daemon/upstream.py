@@ -113,7 +113,7 @@ class Upstream:
         self.mirror: UpstreamMirror | None = None
         if settings.upstream.mirror:
             self.mirror = UpstreamMirror(groups, live_groups, is_ours, coordinator.is_loading)
-            topics.when_committed = self.mirror.committed
+            topics.gateway_ends.when_committed = self.mirror.committed
         self._ends = UpstreamEnds(brokers, topics, live_groups, is_ours)
         self._reading: asyncio.Task[None] | None = None
         # shared by all requests that wait for it, because a page asks all shards

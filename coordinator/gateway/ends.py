@@ -14,10 +14,11 @@ from typing import Final
 
 import structlog
 
-from groupkeeper.coordinator.cluster.topics import PartitionKey, Topics
+from groupkeeper.coordinator.cluster.ends import PartitionKey
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.groups.group import Group
 from groupkeeper.coordinator.gateway.client import BrokerError
+from groupkeeper.coordinator.gateway.gateway_topics import GatewayTopics
 from groupkeeper.coordinator.gateway.topic_list import METADATA, METADATA_VERSIONS
 from groupkeeper.coordinator.gateway.upstream_groups import AsksCluster
 from groupkeeper.coordinator.runtime.line_limit import LineLimit
@@ -40,7 +41,7 @@ class UpstreamEnds:
     def __init__(
         self,
         cluster: AsksCluster,
-        topics: Topics,
+        topics: GatewayTopics,
         live_groups: Callable[[], Iterator[Mapping[str, Group]]],
         is_ours: Callable[[], bool],
     ) -> None:
@@ -125,7 +126,7 @@ class UpstreamEnds:
             *[self._ask_leader(leader, topics) for leader, topics in leaders.items()]
         )
         for found in results:
-            self._topics.observe_ends(found)
+            self._topics.gateway_ends.observe(found)
 
     async def _ask_leader(
         self, leader: int, topics: Mapping[str, list[int]]

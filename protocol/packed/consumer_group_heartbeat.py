@@ -10,6 +10,8 @@ from typing import Final
 
 from groupkeeper.protocol.last_requests import Sender
 from groupkeeper.protocol.packing import (
+    FLEXIBLE_HEAD,
+    FLEXIBLE_HEAD_BYTES,
     GIVE_UP,
     INT32,
     compact,
@@ -61,12 +63,6 @@ def consumer_group_heartbeat_body(
     return _ERROR(error_code) + member + end
 
 
-_HEAD: Final = Struct(">iixi").pack
-"""Packs the length, the correlation id, no tags, and the throttle time."""
-_HEAD_BYTES: Final = 9
-"""The bytes of ``_HEAD`` after the length, which does not count itself."""
-
-
 def pack_consumer_group_heartbeat(correlation_id: int, throttle_time_ms: int, body: bytes) -> bytes:
     """Return the frame of a reply. ``body`` is what ``consumer_group_heartbeat_body`` returned."""
-    return _HEAD(len(body) + _HEAD_BYTES, correlation_id, throttle_time_ms) + body
+    return FLEXIBLE_HEAD(len(body) + FLEXIBLE_HEAD_BYTES, correlation_id, throttle_time_ms) + body

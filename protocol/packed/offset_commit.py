@@ -14,6 +14,8 @@ from typing import Any, Final, TypeAlias
 from groupkeeper.protocol.codec import read_request, uuid_to_topic_id
 from groupkeeper.protocol.last_requests import MAX_REPEATED_BYTES, LastRequests, Sender
 from groupkeeper.protocol.packing import (
+    FLEXIBLE_HEAD,
+    FLEXIBLE_HEAD_BYTES,
     GIVE_UP,
     INT32,
     INT64,
@@ -198,7 +200,9 @@ class CommitShape:
             if accepted is None:
                 accepted = self._accepted = self._pack_body(0)
             body = accepted
-        return framed(correlation_id, throttle_time_ms, body, flexible=True, throttle=True)
+        return (
+            FLEXIBLE_HEAD(len(body) + FLEXIBLE_HEAD_BYTES, correlation_id, throttle_time_ms) + body
+        )
 
     def _pack_body(self, error_code: int) -> bytes:
         # The shape has the numbers of the partitions. So a commit that waits for the store need

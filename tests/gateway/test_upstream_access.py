@@ -220,7 +220,7 @@ async def test_groups_come_over_and_go_back_with_the_rights_of_the_docs(
         assert [site.topics.end_offset(topic_id, each) for each in (0, 1)] == [0, -1]
 
         mirror = a_mirror(site)
-        site.topics.when_committed = mirror.committed
+        site.topics.gateway_ends.when_committed = mirror.committed
         answer = Awaited()
         site.coordinator.submit(a_commit("billing", 50), answer)
         await answer.future
@@ -244,7 +244,7 @@ async def test_a_group_with_a_member_there_waits(guarded: RealKafka, access: Kaf
         assert await site.adoption.settle("nowhere") is ErrorCode.NONE
         mirror = a_mirror(site)
         answer = Awaited()
-        site.topics.when_committed = mirror.committed
+        site.topics.gateway_ends.when_committed = mirror.committed
         site.coordinator.submit(a_commit("busy", 50), answer)
         await answer.future
         await mirror.round()

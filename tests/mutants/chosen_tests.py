@@ -169,6 +169,7 @@ OWN: Final[Mapping[str, Sequence[str]]] = {
         "coordinator/handlers/test_membership",
         "coordinator/handlers/test_deletion",
     ),
+    "coordinator/cluster/ends": ("coordinator/cluster/test_topics",),
     "coordinator/cluster/feed": (
         "coordinator/cluster/test_group_configs",
         "coordinator/cluster/test_topics",

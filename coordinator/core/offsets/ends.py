@@ -6,15 +6,7 @@ lowered or deleted, the end gets a record of its own.
 
 from __future__ import annotations
 
-from typing import Any
-
-from groupkeeper.coordinator.core.records import (
-    NO_OFFSET,
-    CommittedPartition,
-    CommittedRow,
-    OffsetsCommitted,
-    PartitionEnd,
-)
+from groupkeeper.coordinator.core.records import NO_OFFSET, OffsetsCommitted, PartitionEnd
 from groupkeeper.coordinator.core.state import ShardState
 
 
@@ -27,25 +19,6 @@ def held_end(shard: ShardState, topic_id: str, partition: int, offset: int) -> P
     if shard.saved_ends.get((topic_id, partition), NO_OFFSET) >= offset:
         return None
     return PartitionEnd(topic_id, partition, offset)
-
-
-def raise_ends(ends: dict[int, int], partitions: list[CommittedPartition]) -> int:
-    """Raise the ends of one topic to the offsets of a commit. Return how many offsets the commit
-    lowered.
-    """
-    lowered = 0
-    rows: list[CommittedRow] = partitions
-    for partition, offset, previous, _, _ in rows:
-        end: Any = ends.get(partition)
-        known: int = 0 if end is None else end  # mypyc compares ints faster than Any
-        new: int = offset
-        if new > known:
-            ends[partition] = offset
-        else:
-            old: int = previous
-            if new < old:
-                lowered += 1
-    return lowered
 
 
 def lowered_ends(shard: ShardState, record: OffsetsCommitted) -> list[PartitionEnd]:

@@ -185,7 +185,7 @@ async def test_commits_below_what_they_replace_are_counted_by_partition() -> Non
         for group, offset in (("a", 5), ("a", 5), ("b", 3), ("a", 4), ("a", 9), ("b", 2)):
             await world.until(world.commit(group, offset))
         assert world.coordinator.topics is not None
-        assert world.coordinator.topics.rewinds == 2
+        assert world.coordinator.topics.ends.rewinds == 2
 
 
 @virtual_time

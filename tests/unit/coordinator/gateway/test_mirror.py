@@ -4,14 +4,14 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 
-from groupkeeper.coordinator.cluster.topics import UNKNOWN_END, mint_topic_id
+from groupkeeper.coordinator.cluster.topics import mint_topic_id
 from groupkeeper.coordinator.core.groups.group import Group
 from groupkeeper.coordinator.core.requests.admin import DeleteGroup
 from groupkeeper.coordinator.core.requests.offsets import OffsetDelete
 from groupkeeper.coordinator.core.requests.topics import ChangeTopics, NewTopic
 from groupkeeper.coordinator.core.routing import shard_of
 from groupkeeper.coordinator.gateway.ends import UpstreamEnds
-from groupkeeper.coordinator.gateway.gateway_topics import GatewayTopics
+from groupkeeper.coordinator.gateway.gateway_topics import UNKNOWN_END, GatewayTopics
 from groupkeeper.coordinator.gateway.mirror import INTERVAL_S, UpstreamMirror
 from groupkeeper.coordinator.gateway.upstream_groups import UpstreamGroups
 from tests.helpers.runtime.coordinator import CLIENT, World, a_commit, a_coordinator
@@ -35,7 +35,7 @@ async def mirroring() -> AsyncIterator[tuple[World, FakeGroups, UpstreamMirror]]
         await topics.change_and_wait(ChangeTopics(CLIENT, create, observed=True))
         upstream = FakeGroups()
         mirror = a_mirror(world, upstream)
-        topics.when_committed = mirror.committed
+        topics.gateway_ends.when_committed = mirror.committed
         yield world, upstream, mirror
 
 
@@ -194,7 +194,7 @@ async def test_nothing_is_sent_to_another_cluster() -> None:
 async def test_ends_are_those_of_partitions_with_a_commit() -> None:
     async with mirroring() as (world, upstream, _):
         topics = world.coordinator.topics
-        assert topics is not None
+        assert isinstance(topics, GatewayTopics)
         await commit(world, 500)
         assert topics.end_offset(topics.image.by_name["orders"].topic_id, 0) == UNKNOWN_END
         upstream.ends = {("orders", 0): 120, ("orders", 1): 77}
