@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Any, cast
 
 from groupkeeper.coordinator.gateway.brokers import UpstreamCluster
-from groupkeeper.coordinator.gateway.gateway import Gateway, common_versions
+from groupkeeper.coordinator.gateway.gateway import Gateway
 from groupkeeper.coordinator.gateway.security import Security
 from groupkeeper.coordinator.gateway.settings import GatewaySettings
 from groupkeeper.coordinator.gateway.splitting import Division
@@ -383,10 +383,3 @@ async def test_a_broker_whose_port_cannot_be_stored_is_named_with_the_reason() -
         assert site.shown() == {1: 9100, 2: 9101}
         assert site.gateway.missing_brokers == ""
         await site.gateway.stop()
-
-
-def test_our_own_node_offers_the_versions_that_every_broker_has() -> None:
-    assert common_versions([{0: (3, 12), 1: (4, 17), 9: (0, 9)}, {0: (0, 11), 1: (18, 20)}]) == {
-        0: (3, 11)
-    }
-    assert common_versions([]) == {}
