@@ -27,13 +27,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from groupkeeper.storage.backends.consul.names import (
-    escaped_name,
-    is_hashed,
-    key_name,
-    plain_name,
-)
+from groupkeeper.storage.backends.consul.names import UNUSUAL, is_hashed, key_name
 from groupkeeper.storage.backends.journal.driver import Value
+from groupkeeper.storage.backends.key_value.escaping import escaped_name, plain_name
 from groupkeeper.storage.base import ShardId
 
 PART_BYTES: Final = 350_000
@@ -164,7 +160,7 @@ def stored_value(key: str, name: str, data: bytes) -> bytes:
     the name.
     """
     if is_hashed(key.rpartition("/")[2]):
-        return _NAME + escaped_name(name).encode() + b"\n" + data
+        return _NAME + escaped_name(name, UNUSUAL).encode() + b"\n" + data
     return data
 
 

@@ -41,6 +41,7 @@ from groupkeeper.storage.backends.key_value.driver import (
     FOLD_TIMEOUT_S,
     KeyValueDriver,
 )
+from groupkeeper.storage.backends.key_value.escaping import plain_name
 from groupkeeper.storage.backends.key_value.event_chunks import CHUNK_BYTES, MAX_CHUNKS
 from groupkeeper.storage.backends.mirror.mirror import Mirror
 from groupkeeper.storage.backends.zookeeper.journal import (
@@ -57,7 +58,7 @@ from groupkeeper.storage.backends.zookeeper.leftovers import (
 )
 from groupkeeper.storage.backends.zookeeper.link import ZooKeeperLink
 from groupkeeper.storage.backends.zookeeper.mirror import zookeeper_mirror
-from groupkeeper.storage.backends.zookeeper.names import is_node_name, plain_name
+from groupkeeper.storage.backends.zookeeper.names import is_node_name
 from groupkeeper.storage.backends.zookeeper.nodes import ROOT, StoreNodes, is_entry
 from groupkeeper.storage.backends.zookeeper.url import ZooKeeperUrl
 from groupkeeper.storage.backends.zookeeper.values import (

@@ -1,4 +1,4 @@
-"""Converts names of groups and records to names of nodes, and back (pure).
+"""Converts names of groups and records to names of nodes (pure).
 
 ZooKeeper refuses some characters and names (``PathUtils.validatePath``). Ordinary names are stored
 unchanged, so that people can find them.
@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from typing import Final
-from urllib.parse import unquote_to_bytes
 
-_EMPTY: Final = "%"
+from groupkeeper.storage.backends.key_value.escaping import escaped_name
+
 _REFUSED: Final = "\x00-\x1f/\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff\U00010000-\U0010ffff"
 """Characters that no name of a node may contain. Java sees characters above U+FFFF as
 surrogates."""
@@ -24,26 +24,9 @@ def node_name(name: str) -> str:
 
     A character that ZooKeeper refuses is written as ``%`` and two digits for each byte.
     """
-    if not name:
-        return _EMPTY
-    if name in (".", ".."):
-        return "%2E" * len(name)
-    return _ESCAPED.sub(lambda found: _percent(found[0]), name)
-
-
-def plain_name(node: str) -> str:
-    """Return the original name from the name of a node. This is the inverse of ``node_name``."""
-    if node == _EMPTY:
-        return ""
-    if "%" not in node:
-        return node
-    return unquote_to_bytes(node).decode("utf-8", "surrogatepass")
+    return escaped_name(name, _ESCAPED)
 
 
 def is_node_name(name: str) -> bool:
     """Return True if ZooKeeper allows this name for a node, unchanged."""
     return name not in ("", ".", "..") and not _BAD.search(name)
-
-
-def _percent(char: str) -> str:
-    return "".join(f"%{byte:02X}" for byte in char.encode("utf-8", "surrogatepass"))

@@ -19,10 +19,9 @@ from groupkeeper.storage.backends.consul.keys import (
 )
 from groupkeeper.storage.backends.consul.names import (
     MAX_NAME_CHARS,
-    escaped_name,
+    UNUSUAL,
     is_hashed,
     key_name,
-    plain_name,
 )
 from groupkeeper.storage.backends.consul.operations import (
     MAX_BODY_BYTES,
@@ -32,6 +31,7 @@ from groupkeeper.storage.backends.consul.operations import (
 )
 from groupkeeper.storage.backends.consul.url import parse_url
 from groupkeeper.storage.backends.consul.values import VALUE_PART_BYTES, ConsulBatch, Parts
+from groupkeeper.storage.backends.key_value.escaping import escaped_name, plain_name
 from groupkeeper.storage.connections.consul import MOST_OPERATIONS, ConsulEntry
 
 KEYS = StoreKeys("kafka")
@@ -44,7 +44,7 @@ def test_ordinary_names_stay_as_they_are(name: str) -> None:
 
 @given(st.text())
 def test_every_name_comes_back_from_its_key_or_its_value(name: str) -> None:
-    assert plain_name(escaped_name(name)) == name
+    assert plain_name(escaped_name(name, UNUSUAL)) == name
     key = KEYS.value(3, True, name)
     last = key.rpartition("/")[2]
     assert last.isascii()

@@ -12,13 +12,14 @@ from hypothesis import strategies as st
 
 from groupkeeper.storage.backends.journal.driver import JournalEntry, LoggedEvent
 from groupkeeper.storage.backends.journal.stored import entry_of, entry_parts, parts_of_entry
+from groupkeeper.storage.backends.key_value.escaping import plain_name
 from groupkeeper.storage.backends.key_value.event_chunks import (
     CHUNK_BYTES,
     MAX_CHUNKS,
     EventChunks,
     events_of,
 )
-from groupkeeper.storage.backends.zookeeper.names import node_name, plain_name
+from groupkeeper.storage.backends.zookeeper.names import node_name
 from groupkeeper.storage.backends.zookeeper.nodes import PART_BYTES, StoreNodes, is_entry, row_of
 from groupkeeper.storage.backends.zookeeper.url import parse_url
 from groupkeeper.storage.base import StorageError
