@@ -25,7 +25,7 @@ from groupkeeper.coordinator.cli.stored_events import ConfigOption, settings_of
 if TYPE_CHECKING:
     from groupkeeper.coordinator.core.requests.transactions import PendingView
     from groupkeeper.coordinator.daemon.config import Settings
-    from groupkeeper.coordinator.gateway.journal_decisions import LostShard
+    from groupkeeper.coordinator.gateway.journal.decisions import LostShard
 
 COLUMNS = "SHARD GROUP PRODUCER EPOCH TOPIC PARTITION OFFSET SINCE"
 
@@ -127,7 +127,7 @@ async def _resolve(settings: Settings, asked: _Asked) -> list[LostShard]:
     were lost before this.
     """
     from groupkeeper.coordinator.daemon.journal_repair import RepairFailed, opened_journal
-    from groupkeeper.coordinator.gateway.journal_decisions import decide, lost_shards
+    from groupkeeper.coordinator.gateway.journal.decisions import decide, lost_shards
 
     try:
         async with opened_journal(settings, asked.timeout_s, _tell) as (journal, coordinator):

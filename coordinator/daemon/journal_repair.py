@@ -24,7 +24,7 @@ from groupkeeper.storage.base import StorageError
 
 if TYPE_CHECKING:
     from groupkeeper.coordinator.daemon.config import Settings
-    from groupkeeper.coordinator.gateway.journal import Journal
+    from groupkeeper.coordinator.gateway.journal.journal import Journal
 
 
 TELL_EVERY_S: Final = 0.2

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 from groupkeeper.coordinator.gateway import add_offsets, txn_offset_commit
 from groupkeeper.coordinator.gateway.apis import has_transactions
 from groupkeeper.coordinator.gateway.client import BrokerClient
-from groupkeeper.coordinator.gateway.journal import Journal, JournalSettings
-from groupkeeper.coordinator.gateway.journal_links import JournalLinks
+from groupkeeper.coordinator.gateway.journal.journal import Journal, JournalSettings
+from groupkeeper.coordinator.gateway.journal.links import JournalLinks
 from groupkeeper.coordinator.gateway.splitting import Division, divide
 from groupkeeper.coordinator.handlers.routes import Operation, Resource, Route
 from groupkeeper.protocol.versions import ApiKey
@@ -21,7 +21,7 @@ from groupkeeper.protocol.versions import ApiKey
 if TYPE_CHECKING:
     from groupkeeper.coordinator.core.cluster.image import TopicImage
     from groupkeeper.coordinator.gateway.brokers import UpstreamBrokers
-    from groupkeeper.coordinator.gateway.journal_shard import JournalCoordinator
+    from groupkeeper.coordinator.gateway.journal.shard import JournalCoordinator
     from groupkeeper.coordinator.gateway.rewriting import View
     from groupkeeper.coordinator.gateway.settings import GatewaySettings
     from groupkeeper.coordinator.handlers.services import Endpoint

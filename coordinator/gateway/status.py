@@ -17,8 +17,8 @@ from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.requests.transactions import PendingView, ReadPending
 from groupkeeper.coordinator.gateway.brokers import UpstreamCluster
 from groupkeeper.coordinator.gateway.gateway import Gateway
-from groupkeeper.coordinator.gateway.journal import Journal
-from groupkeeper.coordinator.gateway.journal_shard import JournalCoordinator
+from groupkeeper.coordinator.gateway.journal.journal import Journal
+from groupkeeper.coordinator.gateway.journal.shard import JournalCoordinator
 from groupkeeper.coordinator.gateway.traffic import Traffic
 from groupkeeper.coordinator.runtime.loading import Slicer
 from groupkeeper.coordinator.runtime.tickets import Awaited

@@ -25,7 +25,7 @@ from groupkeeper.protocol.writer import Row
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from groupkeeper.coordinator.gateway.journal import Journal
+    from groupkeeper.coordinator.gateway.journal.journal import Journal
     from groupkeeper.coordinator.handlers.exchange import Exchange
     from groupkeeper.coordinator.handlers.routes import Handle
     from groupkeeper.coordinator.handlers.services import Services

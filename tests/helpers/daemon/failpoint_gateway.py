@@ -13,13 +13,15 @@ from groupkeeper.__main__ import main
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.requests.request import Request
 from groupkeeper.coordinator.core.requests.transactions import EndTransactions
-from groupkeeper.coordinator.gateway import journal, journal_shard, journal_shards
-from groupkeeper.coordinator.gateway.journal_shard import (
+from groupkeeper.coordinator.gateway.journal import journal
+from groupkeeper.coordinator.gateway.journal import shard as journal_shard
+from groupkeeper.coordinator.gateway.journal import shards as journal_shards
+from groupkeeper.coordinator.gateway.journal.shard import (
     JournalCoordinator,
     JournalShard,
     ask_shard,
 )
-from groupkeeper.coordinator.gateway.journal_writer import JournalWriter
+from groupkeeper.coordinator.gateway.journal.writer import JournalWriter
 from tests.helpers.daemon.failpoint_daemon import at_step
 
 STEPS: Final = (

@@ -17,7 +17,7 @@ from aiokafka.record.memory_records import MemoryRecords
 from aiokafka.record.util import calc_crc32c
 
 from groupkeeper.coordinator.gateway.client import NoAnswer, NotSent
-from groupkeeper.coordinator.gateway.journal_records import encode_batch
+from groupkeeper.coordinator.gateway.journal.records import encode_batch
 from groupkeeper.protocol.codec import uuid_to_topic_id
 from groupkeeper.protocol.record_batches import Sender
 from groupkeeper.protocol.writer import Row

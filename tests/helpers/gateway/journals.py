@@ -22,8 +22,8 @@ from groupkeeper.coordinator.core.requests.transactions import (
 )
 from groupkeeper.coordinator.core.routing import shard_of
 from groupkeeper.coordinator.embed.group_coordinator import GroupCoordinator
-from groupkeeper.coordinator.gateway.journal import Journal, JournalSettings
-from groupkeeper.coordinator.gateway.journal_links import JournalLinks
+from groupkeeper.coordinator.gateway.journal.journal import Journal, JournalSettings
+from groupkeeper.coordinator.gateway.journal.links import JournalLinks
 from groupkeeper.coordinator.handlers.services import Endpoint
 from groupkeeper.coordinator.runtime.settings import CoordinatorConfig
 from groupkeeper.coordinator.runtime.tickets import Awaited

@@ -10,7 +10,7 @@ from groupkeeper.coordinator.daemon import journal_repair
 from groupkeeper.coordinator.daemon.config import Settings
 from groupkeeper.coordinator.daemon.journal_repair import RepairFailed, _late, opened_journal
 from groupkeeper.coordinator.daemon.upstream_journal import UpstreamJournal
-from groupkeeper.coordinator.gateway.journal import Journal
+from groupkeeper.coordinator.gateway.journal.journal import Journal
 from tests.helpers.gateway.journals import JournalSite, a_journal
 from tests.helpers.runtime.virtual_loop import virtual_time
 from tests.helpers.storage.faulty_storage import FaultyStorage, busy, fail

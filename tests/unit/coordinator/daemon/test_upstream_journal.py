@@ -11,7 +11,7 @@ import pytest
 from groupkeeper.coordinator.core.cluster.image import TopicImage, TopicInfo
 from groupkeeper.coordinator.daemon import upstream_journal
 from groupkeeper.coordinator.daemon.upstream_journal import UpstreamJournal
-from groupkeeper.coordinator.gateway.journal import Journal
+from groupkeeper.coordinator.gateway.journal.journal import Journal
 from groupkeeper.coordinator.gateway.security import Security
 from groupkeeper.coordinator.gateway.settings import GatewaySettings
 from groupkeeper.coordinator.handlers.services import Endpoint

@@ -11,9 +11,9 @@ from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.records import PendingEnded
 from groupkeeper.coordinator.core.requests.admin import DeleteGroup
 from groupkeeper.coordinator.core.routing import shard_of
-from groupkeeper.coordinator.gateway import journal as journal_module
-from groupkeeper.coordinator.gateway import journal_shard
-from groupkeeper.coordinator.gateway.journal_records import encode_batch
+from groupkeeper.coordinator.gateway.journal import journal as journal_module
+from groupkeeper.coordinator.gateway.journal import shard as journal_shard
+from groupkeeper.coordinator.gateway.journal.records import encode_batch
 from groupkeeper.protocol.record_batches import Sender
 from groupkeeper.storage.base import Batch, ShardAppend
 from tests.helpers.core.shard_driver import CLIENT

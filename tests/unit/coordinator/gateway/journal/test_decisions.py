@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from groupkeeper.coordinator.core.errors import ErrorCode
-from groupkeeper.coordinator.gateway.journal_decisions import decide, lost_shards
+from groupkeeper.coordinator.gateway.journal.decisions import decide, lost_shards
 from tests.helpers.gateway.journals import JournalSite, a_journal, groups_of_one_partition
 from tests.helpers.runtime.virtual_loop import virtual_time
 from tests.helpers.storage.faulty_storage import fail, lie

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from groupkeeper.coordinator.core.requests.transactions import EndedTransaction
-from groupkeeper.coordinator.gateway.journal_partition import JournalPartition
-from groupkeeper.coordinator.gateway.journal_records import TransactionEntry
+from groupkeeper.coordinator.gateway.journal.partition import JournalPartition
+from groupkeeper.coordinator.gateway.journal.records import TransactionEntry
 
 A, B = 1, 2
 

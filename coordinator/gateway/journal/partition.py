@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from groupkeeper.coordinator.core.requests.transactions import EndedTransaction
-from groupkeeper.coordinator.gateway.journal_records import TransactionEntry
+from groupkeeper.coordinator.gateway.journal.records import TransactionEntry
 
 
 class JournalPartition:

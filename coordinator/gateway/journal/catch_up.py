@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, Final
 
-from groupkeeper.coordinator.gateway.journal_shard import JournalLost, JournalShard
+from groupkeeper.coordinator.gateway.journal.shard import JournalLost, JournalShard
 
 LIMIT_S: Final = 5.0
 """After this time a client gets an error to try again. Clients wait at least 30 s for an answer."""

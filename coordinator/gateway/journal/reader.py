@@ -13,10 +13,10 @@ from typing import Any, Final
 import structlog
 
 from groupkeeper.coordinator.gateway.client import BrokerError
-from groupkeeper.coordinator.gateway.journal_links import READ_LANE, BadAnswer, JournalLinks
-from groupkeeper.coordinator.gateway.journal_records import read_entries
-from groupkeeper.coordinator.gateway.journal_shard import RETRY_S, JournalLost, JournalShard
-from groupkeeper.coordinator.gateway.journal_topic import FoundTopic
+from groupkeeper.coordinator.gateway.journal.links import READ_LANE, BadAnswer, JournalLinks
+from groupkeeper.coordinator.gateway.journal.records import read_entries
+from groupkeeper.coordinator.gateway.journal.shard import RETRY_S, JournalLost, JournalShard
+from groupkeeper.coordinator.gateway.journal.topic import FoundTopic
 from groupkeeper.coordinator.runtime.line_limit import LineLimit
 from groupkeeper.protocol.errors import ProtocolError
 from groupkeeper.protocol.writer import Row

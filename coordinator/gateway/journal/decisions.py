@@ -16,8 +16,8 @@ from groupkeeper.coordinator.core.requests.transactions import (
     ReadPending,
     ReadPendingResult,
 )
-from groupkeeper.coordinator.gateway.journal import Journal
-from groupkeeper.coordinator.gateway.journal_shard import (
+from groupkeeper.coordinator.gateway.journal.journal import Journal
+from groupkeeper.coordinator.gateway.journal.shard import (
     MAX_ENDED_AT_ONCE,
     JournalCoordinator,
     ask_shard,

@@ -18,14 +18,14 @@ import structlog
 
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.gateway.client import BrokerError, NotSent, UnsupportedApi
-from groupkeeper.coordinator.gateway.journal_links import (
+from groupkeeper.coordinator.gateway.journal.links import (
     ADMIN_LANE,
     WRITE_LANES,
     JournalLinks,
     only,
 )
-from groupkeeper.coordinator.gateway.journal_records import encode_batch
-from groupkeeper.coordinator.gateway.journal_shard import JournalLost, JournalShard
+from groupkeeper.coordinator.gateway.journal.records import encode_batch
+from groupkeeper.coordinator.gateway.journal.shard import JournalLost, JournalShard
 from groupkeeper.protocol.record_batches import Sender
 from groupkeeper.protocol.writer import Row
 

@@ -17,14 +17,14 @@ from typing import Final
 import structlog
 
 from groupkeeper.coordinator.core.requests.transactions import MoveJournal, ReadPending
-from groupkeeper.coordinator.gateway.journal_shard import (
+from groupkeeper.coordinator.gateway.journal.shard import (
     RETRY_S,
     JournalCoordinator,
     JournalLost,
     JournalShard,
     ask_shard,
 )
-from groupkeeper.coordinator.gateway.journal_writer import JournalWriter
+from groupkeeper.coordinator.gateway.journal.writer import JournalWriter
 
 log = structlog.get_logger(__name__)
 

@@ -22,16 +22,16 @@ from groupkeeper.coordinator.core.requests.transactions import (
 from groupkeeper.coordinator.core.routing import shard_of
 from groupkeeper.coordinator.gateway.add_offsets import JournalTopic
 from groupkeeper.coordinator.gateway.client import BrokerError
-from groupkeeper.coordinator.gateway.journal_catch_up import LIMIT_S, CatchUp
-from groupkeeper.coordinator.gateway.journal_links import JournalLinks
-from groupkeeper.coordinator.gateway.journal_reader import JournalReader
-from groupkeeper.coordinator.gateway.journal_shard import (
+from groupkeeper.coordinator.gateway.journal.catch_up import LIMIT_S, CatchUp
+from groupkeeper.coordinator.gateway.journal.links import JournalLinks
+from groupkeeper.coordinator.gateway.journal.reader import JournalReader
+from groupkeeper.coordinator.gateway.journal.shard import (
     JournalCoordinator,
     JournalShard,
 )
-from groupkeeper.coordinator.gateway.journal_shards import JournalShards
-from groupkeeper.coordinator.gateway.journal_topic import FoundTopic, JournalRefused, TopicFinder
-from groupkeeper.coordinator.gateway.journal_writer import (
+from groupkeeper.coordinator.gateway.journal.shards import JournalShards
+from groupkeeper.coordinator.gateway.journal.topic import FoundTopic, JournalRefused, TopicFinder
+from groupkeeper.coordinator.gateway.journal.writer import (
     JournalWrite,
     JournalWriter,
     produce_versions,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from groupkeeper.coordinator.gateway.client import BrokerError, NoAnswer, NotSent, UnsupportedApi
-from groupkeeper.coordinator.gateway.journal_links import JournalLinks
+from groupkeeper.coordinator.gateway.journal.links import JournalLinks
 from groupkeeper.coordinator.handlers.services import Endpoint
 
 ANY_API = 3, range(1)

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from groupkeeper.coordinator.core.errors import ErrorCode, error_name
-from groupkeeper.coordinator.gateway.journal_links import ADMIN_LANE, JournalLinks, only
+from groupkeeper.coordinator.gateway.journal.links import ADMIN_LANE, JournalLinks, only
 from groupkeeper.protocol.codec import uuid_to_topic_id
 from groupkeeper.protocol.writer import Row
 

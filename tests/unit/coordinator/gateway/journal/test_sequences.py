@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from groupkeeper.coordinator.gateway import sequences as module
-from groupkeeper.coordinator.gateway.sequences import Sequences
+from groupkeeper.coordinator.gateway.journal import sequences as module
+from groupkeeper.coordinator.gateway.journal.sequences import Sequences
 from groupkeeper.protocol.record_batches import Sender
 
 

@@ -26,9 +26,9 @@ from groupkeeper.coordinator.core.requests.transactions import (
     ReadPending,
     ReadPendingResult,
 )
-from groupkeeper.coordinator.gateway.journal_partition import JournalPartition
-from groupkeeper.coordinator.gateway.journal_records import TransactionEntry
-from groupkeeper.coordinator.gateway.sequences import Sequences
+from groupkeeper.coordinator.gateway.journal.partition import JournalPartition
+from groupkeeper.coordinator.gateway.journal.records import TransactionEntry
+from groupkeeper.coordinator.gateway.journal.sequences import Sequences
 from groupkeeper.coordinator.runtime.tickets import Awaited, Ticket
 
 log = structlog.get_logger(__name__)

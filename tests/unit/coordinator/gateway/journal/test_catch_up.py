@@ -15,8 +15,8 @@ from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.offsets import fetch as core_fetch
 from groupkeeper.coordinator.core.requests.offsets import FetchTopic, OffsetFetch
 from groupkeeper.coordinator.gateway.gate import GroupGate
-from groupkeeper.coordinator.gateway.journal import REFRESH_S
-from groupkeeper.coordinator.gateway.journal_catch_up import LIMIT_S
+from groupkeeper.coordinator.gateway.journal.catch_up import LIMIT_S
+from groupkeeper.coordinator.gateway.journal.journal import REFRESH_S
 from groupkeeper.coordinator.gateway.observed_topics import ObservedTopics
 from tests.helpers.gateway.journals import JournalSite, a_journal
 from tests.helpers.runtime.coordinator import RecordingTicket

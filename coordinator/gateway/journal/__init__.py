@@ -1,0 +1,1 @@
+"""The journal of transactions: a topic of ours in the upstream that shows how each of them ends."""
