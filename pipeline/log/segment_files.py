@@ -262,10 +262,10 @@ class Judged(NamedTuple):
 def judged(rows: Iterable[HeldSegment], verdicts: Mapping[str, Verdict]) -> Judged:
     """Return which rows are valid: for each file, only the row of the newest batch.
 
-    If a later check found a problem with the file, its row stays valid only if the file was right
-    when it was read: the checksum at that time must be the one that the manifest had at the check.
-    If the manifest had no checksum, the row stays valid. Rows without a file (imports) are always
-    valid.
+    A later check may have found a problem with the file. Then its row stays valid only if the file
+    was right when it was read. This is so if the file had the checksum at that time that the
+    manifest had at the later check, or if the manifest had no checksum. Rows without a file
+    (imports) are always valid.
     """
     newest: dict[str, HeldSegment] = {}
     counting: list[HeldSegment] = []

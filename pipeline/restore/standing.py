@@ -104,8 +104,8 @@ def _utc(ts_ms: int) -> str:
 
 
 _Order = tuple[int, int, int, int]
-"""The order of a change: the lease epoch and the number (``seq``) of its event, then the positions
-of the topic and the partition in the event.
+"""The order of a change. The first two numbers are the lease epoch and the ``seq`` of its event.
+The others are the positions of the topic and the partition in the event.
 """
 
 
