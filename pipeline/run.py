@@ -62,11 +62,12 @@ def run(  # noqa: PLR0913  the options of a command
     Return False if a day could not be computed because events are missing, or if
     ``problems_of_files`` finds a problem.
 
-    ``saw`` describes the inputs of this run, as they were before the log was read. It is written to
-    a file. If the next run finds the same inputs, it ends without starting Spark. With
-    ``continuous``, ``before_each`` is called before each round except the first. ``after_good`` is
-    called at the end of each round without a problem, and returns lines for the user. ``say`` is
-    called with each line for the user.
+    - ``saw``: the inputs of this run, as they were before the log was read. They are written to a
+      file. If the next run finds the same inputs, it ends without starting Spark.
+    - ``before_each``: with ``continuous``, it is called before each round except the first.
+    - ``after_good``: is called at the end of each round without a problem, and returns lines for
+      the user.
+    - ``say``: is called with each line for the user.
     """
     lake = Lake(out.rstrip("/"))
     last_said: list[str] = []

@@ -331,7 +331,7 @@ def read_parts(
     superseded: Sequence[tuple[str, str]],
 ) -> DataFrame:
     """Read the rows of some segments, except the ``superseded`` ones (``Judged.superseded``). Only
-    the folders of these segments are read, so the unfinished folders of a killed job are not.
+    the folders of these segments are read, and not the unfinished folders of a killed job.
     """
     folders = set(map(folder_of_part, parts))
     events = read_days(spark, lake, "bronze/events", sorted(folders), BRONZE_SCHEMA)
@@ -354,7 +354,7 @@ def without_superseded(events: DataFrame, superseded: Sequence[tuple[str, str]])
 
 
 def without_abandoned(events: DataFrame, coverage: Coverage) -> DataFrame:
-    """Drop the events that are no longer part of their store, because an older copy replaced it."""
+    """Drop the events that are no longer valid, because an older copy replaced their store."""
     if not (limits := coverage.limits()):
         return events
     last = F.create_map(*(F.lit(each) for pair in limits.items() for each in pair))

@@ -50,9 +50,9 @@ SMALL_FILE_BYTES: Final = 32 * 1024 * 1024
 """The files of a folder of silver are merged if their average size is below this."""
 
 OPEN_DAY_PARTS: Final = 24
-"""The number of small batches or files of today at which they are merged: every two hours, if a run
-comes every five minutes. Each merge writes the whole day again. For an earlier day, two batches or
-files are enough."""
+"""If today has at least this number of small batches or files, they are merged. With a run every
+five minutes, this is every two hours. The number is not lower, because each merge writes the whole
+day again. For an earlier day, two batches or files are enough."""
 
 
 def _is_due(parts: int, day: date, today: date) -> bool:
@@ -122,8 +122,8 @@ def forget_merged(
 ) -> None:
     """Remove the rows of batches that are no longer valid from the tables of segments and verdicts.
 
-    Call this before a merge. So the rows of batches that the merge replaces stay until the next
-    run, because readers may still use them.
+    Readers may still use the batches that a merge replaces. So call this before the merge: the rows
+    of these batches then stay until the next run.
     """
     counting = {part.batch_id for part in judged.held}
     for number in numbers(spark, lake.segments):

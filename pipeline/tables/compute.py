@@ -1,13 +1,14 @@
-"""Computes the tables of consecutive days: silver (facts about groups), gold (summaries), and the
-rows that each day carries to the next day (``_carried``), such as the committed offsets at its end.
+"""Computes the tables of consecutive days: silver (facts about groups), gold (summaries), and
+``_carried``. The latter has the rows that each day carries to the next day, such as the committed
+offsets at its end.
 
 The computation reads bronze (the table of events), and the carried rows of the day before the first
 one. It writes new folders and changes no existing one. ``publish`` makes the new folders valid.
 
 A day is called grown if it only got new events since it was computed. Then most tables need only
-the new events. These become new rows of silver, next to the existing files, and are added to the
-sums from which gold is computed. Any other day is computed in the same steps, with all of its
-events as new ones.
+the new events. Their rows of silver are written into new files, beside the existing files. Their
+sums are added to the existing sums, from which gold is computed. Any other day is computed in the
+same steps, as if all of its events were new.
 """
 
 from __future__ import annotations
@@ -142,8 +143,8 @@ class Computation:
         return sessions, episodes
 
     def _no_lives(self) -> tuple[DataFrame, DataFrame]:
-        """Return empty tables in place of ``_lives``, for days without events of members and
-        rebalances.
+        """Return empty tables in place of those of ``_lives``, for days without events of members
+        and rebalances.
         """
         names = ("member_sessions", "rebalances")
         sessions, episodes = (empty(self.spark, SILVER_SCHEMAS[name]) for name in names)

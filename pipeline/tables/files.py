@@ -97,7 +97,7 @@ def put(file_system: Any, place: Any, content: bytes) -> None:
     """Create or overwrite a file. An object store shows the file only when all is written."""
     stream = file_system.create(place, True)
     stream.write(content)
-    stream.close()  # only if all was written: closing a part would make the object that part
+    stream.close()  # not after an error in write: this would create an object with a part
 
 
 def rename_over(spark: SparkSession, file_system: Any, place: Any, content: bytes) -> None:

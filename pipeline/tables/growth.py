@@ -4,7 +4,7 @@ For such a day, only the new events are read (``pipeline.tables.compute``). A da
 all of its events in these cases:
 
 - a file was replaced
-- events are there twice
+- bronze has events twice
 - an older copy replaced a store
 - an earlier log was read, so that a store has another name
 - several nodes used a store: new events may be earlier than known events

@@ -46,7 +46,8 @@ from groupkeeper.pipeline.tables.log_folder import FolderContent, LogFile, LogFo
 from groupkeeper.pipeline.tables.small import write_small
 
 CONTINUOUS_INTERVAL_S: Final = 60.0
-"""The time between two checks with ``--continuous``. The daemon seals segments about as often."""
+"""The time between two checks with ``--continuous``. By default, the daemon closes a segment when
+its first event is five minutes old, so shorter pauses would find little more."""
 
 MAX_BATCH_BYTES: Final = 256 * 1024 * 1024
 """A batch with this many bytes of compressed segments gets no further file. So little work is
@@ -214,8 +215,8 @@ class _Batch:
         return []
 
     def _damaged(self, files: Sequence[str], error: BaseException) -> list[str]:
-        """Return the files that Spark cannot read. If Spark's error names one of the files, it is
-        this file. Otherwise each file is read alone to find them.
+        """Return the files that Spark cannot read. If Spark's error names a file, return this file.
+        Otherwise read each file alone to find the damaged ones.
         """
         named = damaged_file(error)
         found = [file for file in files if named is not None and named.endswith(f"/{file}")]

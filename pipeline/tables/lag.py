@@ -24,11 +24,12 @@ def lag_1m(
     known_ends: DataFrame,
     days: Sequence[date],
 ) -> DataFrame:
-    """Return the lag of each committed offset for each minute in which the offset was committed or
-    removed, or the end of its partition was sampled.
+    """Return the lag of each committed offset: one row for each minute in which it may have
+    changed.
 
-    Each offset also has a row for the first minute of each day. If an offset was deleted or
-    expired, its last row has a null ``offset``.
+    These are the minutes in which the offset was committed or removed, or the end of its partition
+    was sampled, and the first minute of each day. If an offset was deleted or expired, its last row
+    has a null ``offset``.
 
     ``lag`` is the last known end minus the offset at the end of the minute, at least 0. It is null
     if no end is known, and for a negative offset.

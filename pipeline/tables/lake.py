@@ -23,8 +23,8 @@ DAY: Final = "dt"
 """The column that tables are partitioned by: the UTC day, ``dt=2026-11-21``."""
 
 VERSION: Final = "v"
-"""The folder below the day, ``v=17``: the number of the run that wrote it. No table has it as a
-column.
+"""The folder below the day, ``v=17``: the number of the run that wrote the folder. No table has
+this number as a column.
 """
 
 _ABSENT: Final = ("PATH_NOT_FOUND", "UNABLE_TO_INFER_SCHEMA")
@@ -54,8 +54,8 @@ class Lake:
 
     @property
     def segments(self) -> str:
-        """The folder of the table of segments (files of events): which events each batch of bronze
-        has of them.
+        """The folder of the table of segments (files of events). It shows which events of each
+        segment bronze has, and from which batch.
         """
         return f"{self.root}/bronze/segments"
 
@@ -131,7 +131,7 @@ def read_folders(
 ) -> DataFrame:
     """Read some folders of a table. Without folders, return an empty table."""
     reader = spark.read.schema(schema).option("basePath", lake.path(table))
-    # a folder from before 0.2.0.dev5 has folders of versions beside its files
+    # a version before 0.2.0.dev5 wrote its files beside the folders of versions (``v=17``)
     versions = [lake.path(folder) for folder in folders if has_version(folder)]
     others = [lake.path(f"{folder}/*.parquet") for folder in folders if not has_version(folder)]
     parts = [reader.parquet(*paths).select(schema.names) for paths in (versions, others) if paths]

@@ -1,5 +1,5 @@
-"""A lock on a folder of tables, so that only one process writes them. The system releases it when
-the process ends.
+"""A lock on a folder of tables, so that only one process writes them. The operating system releases
+the lock when the process ends.
 """
 
 from __future__ import annotations
@@ -32,14 +32,15 @@ def only_writer(root: str) -> Iterator[None]:
         yield
         return
     folder.mkdir(parents=True, exist_ok=True)
-    # closed when this process ends; never removed, because otherwise two processes could hold it
+    # The file is closed when this process ends. It is never removed, because otherwise two
+    # processes could each lock a file of this name.
     fd = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     owner = os.getpid()
     try:
         _take(fd, folder)
         yield
     finally:
-        # A forked child shares the lock. Without the unlock, it would keep it after this job.
+        # A forked child shares the lock. Without the unlock, the child would keep the lock.
         if os.getpid() == owner:
             fcntl.flock(fd, fcntl.LOCK_UN)
         os.close(fd)

@@ -48,7 +48,7 @@ def event_order() -> Column:
     Spark can find the largest number without sorting, but not the largest pair. With an epoch below
     4 million, the seq may be up to 10^12. Larger epochs come only from topics of Kafka, where an
     epoch is the offset of a message (docs/decisions/0039-kafka-topic.md). There the epoch and the
-    seq may each be up to 2 billion. A larger number raises an error in Spark.
+    seq may each be up to 2 billion, and a larger number raises an error in Spark.
     """
     lease_epoch, seq = F.col("lease_epoch"), F.col("seq")
     is_too_large = (lease_epoch >= 1 << (62 - _SHARD_BITS)) | (seq >= 1 << _SHARD_BITS)
@@ -76,9 +76,10 @@ def order_columns() -> tuple[Column, Column]:
 
 
 _SEQ_BITS: Final = 40
-"""The bits of the seq beside a small epoch."""
+"""The number of bits for the seq if the epoch is small."""
 _SHARD_BITS: Final = 31
-"""The bits of the seq beside a large epoch, which only the shards of topics of Kafka have."""
+"""The number of bits for the seq if the epoch is large. Only shards in topics of Kafka have such
+epochs."""
 _SMALL_EPOCHS: Final = 1 << 22
 _LARGE: Final = _SMALL_EPOCHS << _SEQ_BITS
 """The number that is added to every order with a large epoch. It is larger than any order with a

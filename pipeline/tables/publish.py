@@ -1,17 +1,17 @@
 """The job that computes silver (facts about groups) and gold (summaries) for the days whose events
 have changed.
 
-The job finds these days: it compares the segments (files of events) that bronze, the table of
-events, has of a day with the segments from which the day was last computed. It writes new folders,
-and at its end it replaces one file (``pipeline.tables.pointer``). So a run may be interrupted
-anywhere, and until its end readers see the tables that were valid before.
+To find these days, the job compares two sets of segments (files of events) for each day: the
+segments that bronze, the table of events, has now, and those from which the day was last computed.
+The job writes new folders, and at its end it replaces one file (``pipeline.tables.pointer``). So a
+run may be interrupted anywhere, and until its end readers see the tables that were valid before.
 
 A late segment changes its own day and, through carried rows, all later days. So all of them are
 computed again. No watermark drops late events.
 
-If events of a day are missing (a gap), neither this day nor a later day is published, because
-offsets, members and ends are carried from day to day. If such a day was published before the gap
-was known, its tables stay as they were.
+If events of a day are missing (a gap), neither this day nor a later day is published. Offsets,
+members and ends are carried from day to day, so they would be wrong on all these days. If such a
+day was published before the gap was known, its tables stay as they were.
 """
 
 from __future__ import annotations
@@ -67,9 +67,7 @@ class Publication:
     events: int = 0
     """The number of events of the published days."""
     put_backs: list[PutBack] = field(default_factory=list)
-    """Each replacement of a store by an older copy of itself, after which some events are no longer
-    valid.
-    """
+    """Each restore of an older copy of a store, after which some events are no longer valid."""
     late: list[date] = field(default_factory=list)
     """Days of which a segment came after retention had removed the day. The tables do not have the
     events of this segment."""

@@ -31,9 +31,10 @@ def rebalances(events: DataFrame, days: Sequence[date]) -> DataFrame:
     - its generation is complete: ``completed_ms``, ``duration_ms``, ``awaited`` (absent members)
     - its leader has assigned partitions: ``assigned_ms``
 
-    In a consumer group each new group epoch is a rebalance. It is complete when every member has
-    the partitions of its target assignment. It has no third step, because members get their
-    partitions one by one. The row of a day counts the partitions that members got on this day.
+    In a consumer group each new group epoch is a rebalance. Such a rebalance is complete when every
+    member has the partitions of its target assignment. There is no third step, because members get
+    their partitions one by one. The row of a day counts the partitions that members got on this
+    day.
 
     If the next rebalance or a crash interrupted a rebalance, ``completed_ms`` is null. ``assigned``
     counts all partitions that members got. ``moved`` counts those of them that another member had
@@ -97,8 +98,8 @@ def rebalances(events: DataFrame, days: Sequence[date]) -> DataFrame:
 
 
 def _is_followed() -> Column:
-    """Return a column that is true for events in which a member of a consumer group got or lost
-    partitions on the way to its target assignment.
+    """Return a column that is true for events that bring a member of a consumer group nearer to its
+    target assignment. In such an event, the member gets or loses partitions.
     """
     return (F.col("kind") == MOVED) & (F.col("reason") == "target_assignment")
 
@@ -173,8 +174,8 @@ _EVENT: Final = ("store", "group", "lease_epoch", "seq")
 
 def given() -> Column:
     """Return a column that maps each member to the partitions that an event gives to it. An
-    assignment gives partitions to all members. In a consumer group, an event gives the partitions
-    that one member got.
+    assignment gives partitions to all members. An event of a consumer group gives partitions to one
+    member.
     """
     gained = F.create_map("member_id", "gained_partitions")
     return F.when(F.col("kind") == MOVED, gained).otherwise(F.col("partitions"))

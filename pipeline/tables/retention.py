@@ -1,10 +1,10 @@
 """Decides which days of each layer are removed because of their age (pure). The layers are bronze
 (events), silver (facts about groups) and gold (summaries).
 
-The user sets for how many days before today a layer keeps its tables. If a day is not published, or
-has missing events that are not accepted, this day and all later days stay, because a missing file
-of events may still come. When the events of a day are removed, the day is never computed again. The
-last removed day keeps the rows that it carries to the next day, because that day needs them.
+The user sets for how many days before today a layer keeps its tables. A missing file of events may
+still come. So if a day is not published, or has missing events that are not accepted, this day and
+all later days stay. When the events of a day are removed, the day is never computed again. The last
+removed day keeps the rows that it carries to the next day, because that day needs them.
 """
 
 from __future__ import annotations

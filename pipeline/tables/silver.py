@@ -50,13 +50,13 @@ def commit_deltas(events: DataFrame, skip_messages: int = SKIP_MESSAGES) -> Data
 
     ``delta`` is the number of messages moved; null if there was no offset before. ``cause`` is one
     of:
-    - ``member``, which includes commits of a transaction, even after their member has left
-    - ``restore``
-    - ``reset``: generation -1, from an administrator or a consumer without a group
+    - ``member``: a member, or a transaction, even if its member has left since
+    - ``restore``: a plan of groupkeeper
+    - ``reset``: an administrator, or a consumer without a group (generation -1)
 
     ``is_rewind`` is True for a move back, and ``is_duplicate`` if the offset did not move.
-    ``is_skip`` is True for a move forward over messages that the group did not consume: a reset, a
-    restore, or a move by ``skip_messages`` or more at once.
+    ``is_skip`` is True for a move forward over messages that the group did not consume. Such a move
+    is a reset, a restore, or a move by ``skip_messages`` or more at once.
     """
     moves = offset_changes(events.where(F.col("kind") == "commit")).drop("kind", "reason", "is_set")
     delta = F.when(F.col("previous_offset") >= 0, F.col("offset") - F.col("previous_offset")).alias(
@@ -119,12 +119,16 @@ def member_sessions(events: DataFrame, forgotten: DataFrame, days: Sequence[date
     """Return one row for each session of a member and each day of the session. A row has the time
     of the join, and the time and reason of the end.
 
-    ``ended_by`` is ``leave``, ``replaced`` (a static member came back under a new id), the reason
-    of an eviction, or ``forgotten`` (the coordinator lost the member in a crash). It is null in the
-    rows of the days before the end.
+    ``ended_by`` is null in the rows of the days before the end. In the row of the last day it is
+    one of:
+    - ``leave``
+    - ``replaced``: a static member came back under a new member id
+    - ``forgotten``: the coordinator lost the member in a crash
+    - the reason of an eviction
 
-    A crash of the coordinator may undo the end of a session, so that the member leaves again later.
-    Then the rows of the first end stay. The second end has a row of its own, without a join.
+    After a crash, the coordinator may have a member again whose session had ended, so that the
+    session ends a second time. Then the rows of the first end stay. The second end has a row of its
+    own, without a join.
     """
     member = ("store", "group", "member_id")
     joins = events.where(F.col("kind") == "member_join")
@@ -257,7 +261,7 @@ def carried_events(events: DataFrame, forgotten: DataFrame, days: Sequence[date]
     coordinator removes the offsets soon after the deletion.
     """
     told = with_day(events.where(F.col("kind").isin(*_LASTING))).withColumn("order", event_order())
-    # the order is only unique within a group: two chains of a store may have events of one order
+    # the order is only unique within a group: two logs of a store may have events of the same order
     event = ("store", "log_id", "order")
     states = told.select(*event, DAY, F.explode(_states()).alias("state"))
     of_member = F.array(F.lit("member"), "group", "member_id").alias("key")
@@ -320,7 +324,7 @@ def _states() -> Column:
     started, completed = (F.lit("started"), group), (F.lit("completed"), group)
     is_settled = kind_is("rebalance_end") & _is_of_consumer_group()
     is_join, replaces = kind_is("member_join"), F.col("replaces").isNotNull()
-    # the last assignment that has a partition shows the owner, if nobody has it now
+    # if no member has a partition now, its last assignment shows its last owner
     held = F.transform(_held_partitions(), lambda held: state(True, F.lit("held"), group, held))
     states = F.array_compact(
         F.array(

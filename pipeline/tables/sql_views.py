@@ -75,7 +75,7 @@ def external_tables(pointer: Pointer, root: str) -> str:
     """Return the statements that create external tables in a metastore, and set the location of
     each partition.
 
-    They are for Hive and Spark. They never drop a partition.
+    The statements are for Hive and Spark, and never drop a partition.
     """
     lines = ["-- External tables over the published tables. Run it after each run of the pipeline."]
     for view, (table, schema) in VIEWS.items():

@@ -1,4 +1,4 @@
-"""Says which files of events the tables have, so that files may be deleted.
+"""Finds out which files of events the tables have, so that these files can be deleted.
 
 Each file is a segment: events of one log. Bronze is the table of all events. A *chain* is the logs
 of one node, or of one shard in topics of Kafka, one after the other.
@@ -30,14 +30,16 @@ class Taken(NamedTuple):
     files: frozenset[Content]
     """The files whose events bronze has."""
     chains: list[frozenset[str]]
-    """The logs of each chain. A log is left out if an older copy of its store has replaced all of
-    its events."""
+    """The logs of each chain. A log is left out if none of its events is valid, because an older
+    copy of its store was restored."""
 
 
 def taken(spark: SparkSession, lake: Lake, wanted: Collection[Content]) -> Taken:
-    """Return which of the files ``wanted`` bronze has. Their days are checked as ``verify`` checks
-    bronze: the rows of each day must be there. A day that bronze has removed because of its age is
-    not checked: its events were there.
+    """Return which of the files ``wanted`` bronze has.
+
+    A file counts only if bronze has all rows that were recorded for the days of the file, as
+    ``verify`` checks them. Days that were removed from bronze because of their age are not checked,
+    because bronze had their events.
     """
     judged, coverage = read_contents(spark, lake)
     parts: dict[Content, list[HeldSegment]] = defaultdict(list)

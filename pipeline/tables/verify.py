@@ -1,9 +1,9 @@
 """Checks the tables against each other: bronze (events), then silver (facts about groups), then
 gold (summaries).
 
-Bronze must have the rows that were recorded when its batches were written. Each other table is
-computed again from the tables below it. The stored table must have the same number of rows, and the
-same checksum of their values. Nothing is changed.
+Bronze must have the rows that were recorded when its batches were written. Each table of silver and
+gold is computed again from the layer before it. The stored table must have the same number of rows,
+and the same checksum of their values. Nothing is changed.
 """
 
 from __future__ import annotations

@@ -197,8 +197,8 @@ def _folders_of_old_layout(spark: SparkSession, lake: Lake) -> dict[str, dict[st
 
 
 def take_over(spark: SparkSession, lake: Lake) -> None:
-    """Complete a killed run of a version before 0.2.0.dev5: move its new table of published days to
-    its place, if the run did not do so.
+    """Complete a killed run of a version before 0.2.0.dev5. Such a run wrote a new table of
+    published days. If the run did not move this table to its place, move it.
     """
     finish_replacing(spark, lake.publications, lake.new_publications)
 
