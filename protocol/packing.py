@@ -144,7 +144,7 @@ FLEXIBLE_HEAD: Final = Struct(">iixi").pack
 """Packs the head of a reply of a flexible version: the length, the correlation id, no tags, and the
 throttle time."""
 FLEXIBLE_HEAD_BYTES: Final = 9
-"""The bytes of ``FLEXIBLE_HEAD`` after the length, which does not count itself."""
+"""The size of ``FLEXIBLE_HEAD`` without the length at its beginning."""
 PACK_INT16: Final = Struct(">h").pack
 PACK_INT32: Final = Struct(">i").pack
 NO_TAGS: Final = b"\0"

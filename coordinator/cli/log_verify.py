@@ -126,8 +126,8 @@ def _compared(store: StorePlace, password_file: Path | None, directory: Path | N
 
 
 def _of_settings(config: Path | None, password_file: Path | None) -> tuple[_StoreCheck, Path]:
-    """Compare the store in the settings with its files, of which this node's are in ``log.dir``.
-    Return the result, and this directory. If the store cannot be read, the files still can.
+    """Compare the store in the settings with its files. Return the result, and ``log.dir``, which
+    has the files of this node. They can be checked even if the store cannot be read.
     """
     from groupkeeper.storage.base import StorageError, StoreRefused
     from groupkeeper.storage.event_log.several_logs import ONLY_LOG

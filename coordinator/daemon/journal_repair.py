@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 TELL_EVERY_S: Final = 0.2
-"""The pause between two looks at the store, for the first word about a problem."""
+"""The pause between two checks for a problem of the store."""
 
 
 class RepairFailed(Exception):

@@ -26,7 +26,9 @@ class WatchedLoop(uvloop.Loop):
         self._watch = watch
 
     call_soon_unmeasured = uvloop.Loop.call_soon
-    """Schedules a callback without measuring it: for the clock, which has one in every turn."""
+    """Schedules a callback without measuring it: for the clock, which has one in every iteration of
+    the loop.
+    """
 
     def call_soon(
         self,

@@ -54,7 +54,7 @@ FAILED_AGAIN_S: Final = 60.0
 """A group whose offsets cannot be stored here is tried again after this time. Each attempt may have
 to delete what it has stored."""
 MAX_PORTION_BYTES: Final = 131_072
-"""The most bytes of one commit of an adoption: about 1,000 offsets. Every store can write so much
+"""The most bytes of one commit of an adoption: about 1,000 offsets. Every store can write this much
 in one step, and other groups do not have to wait long.
 """
 MAX_SETTLED: Final = 100_000

@@ -48,7 +48,9 @@ class UpstreamCluster(NamedTuple):
     brokers: Mapping[int, Endpoint]
     controller: int
     versions: Mapping[int, Mapping[int, tuple[int, int]]]
-    """Broker -> API key -> lowest and highest version. A broker that never answered is absent."""
+    """Broker -> API key -> lowest and highest version. A broker that has not answered at its
+    present address is absent.
+    """
     features: Mapping[str, int]
 
 
@@ -90,7 +92,7 @@ class UpstreamBrokers:
         self._wanted = asyncio.Event()
         self._lines = LineLimit(lambda: asyncio.get_running_loop().time(), LOG_EVERY_S, 1)
 
-    # --- Life -------------------------------------------------------------------------------------
+    # --- Start and stop ---------------------------------------------------------------------------
 
     def start(self) -> None:
         """Begin to poll."""

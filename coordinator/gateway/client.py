@@ -28,7 +28,8 @@ MAX_ANSWER_BYTES: Final = 104_857_600
 """Kafka's own limit of a frame (socket.request.max.bytes)."""
 MAX_IN_FLIGHT: Final = 1_000
 """The most requests of one connection that may wait for an answer. We need only a few. The limit
-prevents that a bug fills the memory."""
+keeps a bug from filling the memory.
+"""
 _API_VERSIONS: Final = 18
 _LAST_API_VERSIONS: Final = 4
 
@@ -58,7 +59,9 @@ class BrokerApis(NamedTuple):
     """The finalized features of the cluster, such as ``transaction.version``."""
 
     def newest(self, api_key: int, known: range) -> int | None:
-        """Return the highest version that the broker has and that is in ``known``."""
+        """Return the highest version that the broker has and that is in ``known``; None if there is
+        none.
+        """
         low, high = self.ranges.get(api_key, (0, -1))
         both = range(max(low, known.start), min(high + 1, known.stop))
         return both[-1] if both else None

@@ -156,7 +156,7 @@ async def _next_proof(step: _Step, token: bytes | None) -> bytes | None:
     """Return the next message to the broker. None after the last one."""
     try:
         proof = await step(token)
-    except (ValueError, KeyError, AssertionError) as error:  # aiokafka checks with these
+    except (ValueError, KeyError, AssertionError) as error:  # raised by the checks of aiokafka
         raise _LoginFailed(
             "its answer to the login is not valid; is it the right broker?"
         ) from error

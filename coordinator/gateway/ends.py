@@ -28,7 +28,7 @@ LIST_OFFSETS, LIST_OFFSETS_VERSIONS = 2, range(1, 10)
 LATEST: Final = -1
 PARTITIONS_AT_ONCE: Final = 1_000
 """A request is sent as soon as its topics have this many partitions. After this many offsets are
-examined, other tasks of the event loop get a turn.
+examined, other tasks of the event loop can run.
 """
 LOG_EVERY_S: Final = 60.0
 

@@ -29,7 +29,7 @@ class FedBytes:
 
     @property
     def held_bytes(self) -> int:
-        """Return the number of bytes that were fed and not taken."""
+        """The number of bytes that were fed and not taken."""
         return len(self._waiting) + len(self._data) - self._position
 
     def feed(self, data: bytes) -> None:

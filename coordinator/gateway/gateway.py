@@ -133,7 +133,7 @@ class Gateway:
         self.missing = self._ports.missing
         """Broker -> the reason why it has no listener."""
 
-    # --- Life -------------------------------------------------------------------------------------
+    # --- Start and stop ---------------------------------------------------------------------------
 
     def start(self, server: KafkaServer, own_sock: socket.socket) -> None:
         """Begin to open a listener for each broker, as brokers become known.

@@ -92,7 +92,7 @@ class BrokerLink(asyncio.Protocol):
 
     @property
     def unsent_bytes(self) -> int:
-        """Return the number of written bytes that are not sent."""
+        """The number of written bytes that are not sent."""
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     async def _open(self) -> None:

@@ -100,7 +100,7 @@ class ListenerPorts:
             return None
         port, sock, gone_id = found
         taken_back = () if gone_id is None else ((gone_id, 0),)
-        # This stays the reason if the store turns out to have another port after a load.
+        # This stays the reason if the shard is loaded meanwhile and then has another port.
         self.missing[broker_id] = f"its port {port} is not in the store yet"
         try:
             await self._store(ChangeUpstream(OURSELVES, (*taken_back, (broker_id, port))))

@@ -27,7 +27,9 @@ from groupkeeper.coordinator.gateway.upstream_groups import (
 from groupkeeper.coordinator.runtime.line_limit import LineLimit
 
 INTERVAL_S: Final = 1.0
-"""The pause between two rounds. If a partition has several commits in it, only the last is sent."""
+"""The pause between two rounds. If a partition gets several commits in this time, only the last is
+sent.
+"""
 OFFSETS_AT_ONCE: Final = 1_000
 """The most offsets in one request."""
 GROUPS_AT_ONCE: Final = 1_000

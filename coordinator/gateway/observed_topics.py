@@ -32,7 +32,7 @@ from groupkeeper.protocol.errors import ProtocolError
 from groupkeeper.protocol.writer import Row
 
 TOPICS_AT_ONCE: Final = 200
-"""The most topics in one change, in one request by name, and in one turn of the event loop."""
+"""The most topics in one change, in one request by name, and in one iteration of the event loop."""
 LOOK_UP_S: Final = 1.0
 """How long a request may wait for a look-up, and how long an unknown topic is remembered."""
 MAX_REMEMBERED: Final = 10_000

@@ -241,7 +241,8 @@ class RelayConnection:
         if self._closed:
             return
         is_broken = self._replies.owes or self._requests.is_passing or self._is_blind
-        if link is not None and is_broken and not pending:  # bytes are pending until it is open
+        # bytes are pending only before it is open
+        if link is not None and is_broken and not pending:
             link.target.traffic.failures[LOST] += 1
         login = self._login
         if login is not None and login.is_proving:
@@ -383,7 +384,9 @@ class RelayConnection:
         return self._rules.treatments().get((key, version))
 
     def _turn(self) -> None:
-        """Process the requests that have arrived, up to the limits for one turn of the loop."""
+        """Process the requests that have arrived, up to the limits of one turn (an iteration of the
+        event loop).
+        """
         if self._turning or self._closed or not self._link_has_room():
             return
         self._turning = True

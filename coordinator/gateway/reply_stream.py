@@ -68,7 +68,7 @@ class ReplyStream(FedBytes):
 
     @property
     def owes(self) -> int:
-        """Return the number of replies that are not complete."""
+        """The number of replies that are not complete."""
         return len(self._slots)
 
     def take(self) -> Piece | None:

@@ -86,7 +86,7 @@ class RequestStream(FedBytes):
 
     @property
     def untaken_bytes(self) -> int:
-        """Return the number of bytes that can be taken now, or that begin the next request."""
+        """The number of bytes that can be taken now, or that begin the next request."""
         return len(self._data) - self._position
 
     @property

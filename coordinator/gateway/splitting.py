@@ -47,7 +47,9 @@ TRANSACTION: Final = 1
 """The key type of FindCoordinator for a coordinator of transactions."""
 
 MAX_ELEMENTS: Final = 20_000
-"""The most elements of all arrays in one request, as in ``limits.max_request_elements``."""
+"""The most elements of all arrays in one request. It equals the default of
+``kafka.max_request_elements``.
+"""
 
 NOT_INCREMENTAL: Final = (
     "AlterConfigs would reset every config that it does not name. Change configs of groups with "

@@ -42,7 +42,7 @@ class BrokerStatus(msgspec.Struct, frozen=True):
     problem: str
     """Why the broker has no listener now; "" if it has one."""
     is_up: bool
-    """False if the last connection to the broker failed."""
+    """False if the last attempt to connect to the broker failed."""
     connections: int
     sent_bytes: int
     received_bytes: int

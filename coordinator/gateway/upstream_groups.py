@@ -73,7 +73,7 @@ class UpstreamGroups:
         self._cluster = cluster
 
     async def coordinator_of(self, group_id: str) -> AsksBroker | None:
-        """Return the client of a group's coordinator; None if the upstream has no groups at all."""
+        """Return the client of a group's coordinator; None if the upstream serves no groups."""
         try:
             answer = await self._cluster.ask(
                 FIND_COORDINATOR,

@@ -59,7 +59,7 @@ class Session:
 
 
 _SHARED: Final = 1_000
-"""How many clients and addresses are in memory once, however many connections have them."""
+"""The most clients, and the most addresses, that connections share in memory."""
 
 
 @lru_cache(_SHARED)

@@ -14,8 +14,9 @@ from groupkeeper.coordinator.runtime.clock import Clock
 
 NEVER: Final = 1 << 62
 BUDGET_S = 0.005
-"""How long the alarm may work in one turn of the loop. It processes the other due deadlines in the
-next turn."""
+"""How long the alarm may work in one iteration of the event loop. It processes the other due
+deadlines in the next iteration.
+"""
 
 
 class Expires(Protocol):
@@ -47,7 +48,7 @@ class Alarm:
         self._stopped = False
 
     def watch(self, watched: Iterable[Expires]) -> None:
-        """Watch the deadlines of these objects instead of those watched before."""
+        """Watch the deadlines of these objects, and no longer those of earlier objects."""
         self._watched = list(watched)
 
     def set(self, watched: Expires, at_ms: int | None) -> None:
@@ -69,8 +70,8 @@ class Alarm:
 
     def look(self) -> None:
         """Process the deadlines that are due now, without waiting for the timer. A test calls this
-        after it has moved the clock. After ``BUDGET_S``, the others follow in the next turn of the
-        loop.
+        after it has moved the clock. After ``BUDGET_S``, the others follow in the next iteration of
+        the event loop.
         """
         if not self._stopped:
             self._cancel()
@@ -103,7 +104,7 @@ class Alarm:
                 watched.alarm_ms = NEVER
                 watched.expire(now)
                 if self._timer() > until:
-                    # The next turn begins with the objects after this one.
+                    # The next iteration of the event loop begins with the objects after this one.
                     behind = position + 1
                     self._watched = self._watched[behind:] + self._watched[:behind]
                     break

@@ -1,9 +1,9 @@
 """The clocks (docs/design.md#clocks): monotonic time and wall time, read in one place and passed
 down.
 
-The monotonic time advances by at most one second between two turns of the event loop. The process
-may have been suspended (SIGSTOP, a paused machine) or may have got no CPU. It then reads the
-requests in its sockets before it ends any session. So the time in which the process did not run
+The monotonic time advances by at most one second between two iterations of the event loop. The
+process may have been suspended (SIGSTOP, a paused machine) or may have got no CPU. It then reads
+the requests in its sockets before it ends any session. So the time in which the process did not run
 does not count against the members of its groups.
 """
 
@@ -17,7 +17,7 @@ from typing import Protocol
 from groupkeeper.coordinator.core.now import Now
 
 MAX_ADVANCE_NS = 1_000_000_000
-"""The most by which the monotonic time advances in one turn of the loop."""
+"""The most by which the monotonic time advances in one iteration of the event loop."""
 
 TICK_S = 0.5
 """The interval at which an idle loop is woken. Without this, the clock would take idle time for a
@@ -39,11 +39,11 @@ def _never(_callback: Callable[[], None]) -> object:
 
 
 class LoopClock:
-    """The real clocks, read once per turn of the loop.
+    """The real clocks, read once in each iteration of the event loop.
 
-    All calls of ``now`` in one turn return the same time. The first one reads the clocks. A
-    callback at the start of the next turn makes the next call read them again. A timer wakes an
-    idle loop. Otherwise an idle time would look like a suspension of the process.
+    All calls of ``now`` in one iteration return the same time. The first one reads the clocks. A
+    callback at the start of the next iteration makes the next call read them again. A timer wakes
+    an idle loop. Otherwise an idle time would look like a suspension of the process.
     """
 
     def __init__(
@@ -63,13 +63,16 @@ class LoopClock:
         self._at_end_of_turn: Callable[[], None] = self._end_turn
         self._tick_timer: asyncio.TimerHandle | None = None
         self.on_turn: Callable[[], None] | None = None
-        """Called once in each turn that reads the time, before ``now`` returns."""
+        """Called once in each iteration of the event loop that reads the time, before ``now``
+        returns.
+        """
 
     def start(self) -> None:
         """Bind the clock to the running loop, and wake the loop regularly."""
         assert self._loop is None, "started twice"
         self._loop = loop = asyncio.get_running_loop()
-        # The daemon's loop measures its callbacks. This one runs in every turn, and is too short.
+        # The daemon's loop measures its callbacks. This one runs in every iteration of the loop,
+        # and is too short to be measured.
         self._soon = getattr(loop, "call_soon_unmeasured", loop.call_soon)
         self._tick()
 
@@ -82,7 +85,7 @@ class LoopClock:
         self._is_read = False
 
     def now(self) -> Now:
-        """Return the time of this turn of the loop."""
+        """Return the time of this iteration of the event loop."""
         if self._is_read:
             return self._now
         return self._read()
@@ -104,5 +107,5 @@ class LoopClock:
 
     def _tick(self) -> None:
         assert self._loop is not None
-        self._read()  # even if this turn has read the clocks
+        self._read()  # even if this iteration has read the clocks
         self._tick_timer = self._loop.call_later(TICK_S, self._tick)

@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from groupkeeper.coordinator.runtime.stats import Stats
 
 CHARS_AN_EVENT: Final = 100
-"""An event counts as 1 towards ``max_riding_events``, and as 1 more for each so many characters of
-names in it. Clients choose the names, and JSON may make them six times as long."""
+"""An event counts as 1 towards ``max_riding_events``, and as 1 more for each ``CHARS_AN_EVENT``
+characters of the names in it. Clients choose the names, and JSON may make them six times as long.
+"""
 
 
 class Append:
@@ -41,8 +42,9 @@ class Append:
         several."""
         self.bytes = 0
         self.started_ms = 0
-        """The time when the append began (monotonic). While the append waits for a paused lane, the
-        time when the wait began. 0 before that."""
+        """The time when the append began (monotonic). If the append has to wait for a paused lane,
+        the time when this wait began. 0 before that.
+        """
         self.started_s = 0.0
         """The time when the append began, from a precise timer. ``started_ms`` counts only
         milliseconds, and an append may be shorter."""
@@ -99,8 +101,8 @@ class Gathering:
         """Add a step with records to the next append. Return the slot's ``Write`` in that append.
         The caller adds the replies that wait for it.
 
-        If no append is in flight, the next one starts in the next turn of the loop. So all requests
-        of this turn share one append.
+        If no append is in flight, the next one starts in the next iteration of the event loop. So
+        all requests of the present iteration share one append.
         """
         append = self._gathering
         if append is None:
@@ -136,5 +138,7 @@ class Gathering:
             self._events_timer = loop.call_later(self._config.events_delay_ms / 1000, self._start)
 
     def _start(self) -> None:
-        """Start the gathered append in the next turn of the loop. ``Lane`` implements this."""
+        """Start the gathered append in the next iteration of the event loop. ``Lane`` implements
+        this.
+        """
         raise NotImplementedError

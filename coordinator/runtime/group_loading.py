@@ -138,7 +138,7 @@ class GroupLoader:
         if is_loaded:
             await self._release(place)
         del self._loading[group_id]
-        # Before the refusals: a refused caller may try again from within ``resolve``.
+        # This comes before the refusals: a refused caller may try again from within ``resolve``.
         self._ended(group_id, slot if is_loaded else None)
         self._refuse(place, answer)
 
@@ -176,7 +176,7 @@ class GroupLoader:
         return result.error
 
     async def _release(self, place: LoadingGroup) -> None:
-        """Pass the waiting requests to the shard, some of them in each turn of the loop.
+        """Pass the waiting requests to the shard, some of them in each iteration of the event loop.
 
         An answer may cause the next request of the same client. That request waits behind the
         others.
@@ -200,12 +200,12 @@ class GroupLoader:
         """
         try:
             call()
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is the ticket's
+        except Exception as error:  # noqa: BLE001 - any error of the ticket
             place.slot.ticket_failed(error)
 
 
 def _check_usable(shard_id: ShardId, group_id: str, records: Sequence[Record], now: Now) -> None:
-    """Raise StoreRefused if no shard can use these records, or if they are not those of the group.
+    """Raise StoreRefused if no shard can use these records, or if they belong to another group.
 
     The records are first applied to an empty shard. An exception in the group's own shard would
     drop all of its groups.

@@ -26,8 +26,9 @@ log = structlog.get_logger(__name__)
 
 INTERVAL_S: Final = 1.0
 MAX_FOLDS_WITHOUT_PROGRESS: Final = 5_000
-"""Folding stops after so many folds in a row that made no progress. The number is large because a
-group of a gigabyte has 2,000 parts, and counts as folded only after the last of them."""
+"""Folding stops after this many folds in a row that made no progress. The number is large because a
+group of a gigabyte has 2,000 parts, and counts as folded only after the last of them.
+"""
 
 
 class Housekeeping:
@@ -51,8 +52,9 @@ class Housekeeping:
         self._recovery = recovery
         self._leases = leases
         self._unfoldable_since_ms = -1
-        """When the last append began (monotonic ms), if folding made no progress after it. Folding
-        is then not tried again before another append. Otherwise -1."""
+        """If folding made no progress, the time when the last append before it began (monotonic
+        ms). Until another append, folding is not tried again. Otherwise -1.
+        """
 
     async def run(self) -> None:
         """Do the work of each second until the task is cancelled. An error is logged, and the next

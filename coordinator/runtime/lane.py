@@ -30,8 +30,9 @@ if TYPE_CHECKING:
     from groupkeeper.coordinator.runtime.stats import Stats
 
 RELEASE_SLICE_S = 0.005
-"""The most time for sending the replies of an append in one turn of the loop. The rest follows in
-later turns."""
+"""The most time for sending the replies of an append in one iteration of the event loop. The rest
+follows in later iterations.
+"""
 
 
 class Observer(Protocol):
@@ -256,8 +257,9 @@ class Lane(Gathering):
                 return
             finally:
                 append.end_time_limit()
-            # Requests that came in during the release may share the next append. A turn is short
-            # compared to an append, and a busy machine needs fewer and larger appends.
+            # Requests that came in during the release may share the next append. An iteration of
+            # the event loop is short compared to an append, and a busy machine needs fewer and
+            # larger appends.
             if append.requests:
                 await asyncio.sleep(0)
         self._task = None
@@ -295,7 +297,8 @@ class Lane(Gathering):
         """Send the replies that waited for an append. The host drops the slots that the store has
         refused (fenced), and their replies are not sent.
 
-        Thousands of replies may have waited, so some of them are sent in each turn of the loop.
+        Thousands of replies may have waited, so some of them are sent in each iteration of the
+        event loop.
         """
         lost = set(fenced)
         if append.requests:

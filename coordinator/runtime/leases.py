@@ -53,8 +53,8 @@ class Leases:
         """The suspended slots, each with the time when its suspension began (monotonic ms)."""
 
     def watch(self, clock: Clock) -> None:
-        """Let the clock call ``check_time`` once in each turn of the loop, before the first request
-        of the turn.
+        """Let the clock call ``check_time`` once in each iteration of the event loop, before the
+        first request of the iteration.
 
         So a process that was suspended for a long time answers no request from its old state.
         """
@@ -100,7 +100,7 @@ class Leases:
                 continue
             del self._suspended[slot]
             if slot.suspended is None:
-                continue  # dropped since, and loaded
+                continue  # the shard was dropped and loaded again
             stopped_ms = self._recovery.clock.now().monotonic_ms - since_ms
             self._recovery.confirmed(slot, stopped_ms)
             resumed, longest_ms = resumed + 1, max(longest_ms, stopped_ms)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from groupkeeper.coordinator.runtime.tickets import Place, Ticket
 
 SLICE_S: Final = 0.002
-"""How long a listing asks shards in one turn of the loop."""
+"""How long a listing asks shards in one iteration of the event loop."""
 
 MAX_ASKED: Final = 32
 """The most questions (ListGroups requests to a shard) of one listing that wait for an answer. One

@@ -144,7 +144,7 @@ class ShardOwner:
             at_ms = self.recovery.alarm.earliest()
             if at_ms is None or at_ms > now_ms:
                 break
-            await asyncio.sleep(0)  # the alarm continues in the next turn
+            await asyncio.sleep(0)  # the alarm continues in the next iteration of the loop
         self._housekeeping.end_windows(now_ms)
         for lane in self.lanes:
             await lane.flush()

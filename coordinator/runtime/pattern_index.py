@@ -24,17 +24,19 @@ if TYPE_CHECKING:
     from groupkeeper.coordinator.runtime.workers import WorkDone
 
 SLICE_S: Final = 0.002
-"""How long names are compared in one turn of the loop."""
+"""How long names are compared in one iteration of the event loop."""
 NAMES_AT_ONCE: Final = 16
 """The number of names that are compared between two readings of the timer. One name takes up to 44
 us, with the slowest pattern."""
 UNUSED_S: Final = 1_200.0
-"""A pattern may be replaced by a new one if no group has asked for it for so long. A group asks
-again after half this time (docs/spec/consumer-groups.md#regex)."""
+"""A pattern may be replaced by a new one if no group has asked for it in this time. A group asks
+again after half this time (docs/spec/consumer-groups.md#regex).
+"""
 UNRESOLVED_S: Final = 30.0
-"""A shorter time than ``UNUSED_S``, for a pattern whose topics no group has ever asked for. The
-member that sent it was refused: the group of an accepted member asks with the same heartbeat, or
-within ten seconds."""
+"""As ``UNUSED_S``, but for a pattern whose topics no group has ever asked for. Then the member that
+sent it was refused, because the group of an accepted member asks with the same heartbeat or within
+ten seconds.
+"""
 MAX_GONE_NAMES: Final = 10_000
 """The index keeps the names of deleted topics. It is cleared when it has more names than twice the
 number of topics plus this number."""
@@ -42,7 +44,7 @@ number of topics plus this number."""
 
 LINES: Final = 5
 WINDOW_S: Final = 60.0
-"""In each window of so many seconds, at most ``LINES`` lines about patterns are logged."""
+"""In each window of this length, at most ``LINES`` lines about patterns are logged."""
 
 log = structlog.get_logger(__name__)
 

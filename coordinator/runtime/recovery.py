@@ -156,8 +156,8 @@ class Recovery:
         """Handle a request that raised an exception in the core: log the request, answer it, and
         load the shard again.
 
-        If the same request fails a second time, its connection is closed (unless it came from the
-        host program). Otherwise a client that repeats the request for ever would keep the shard
+        If the same request fails a second time, its connection is closed (unless the request came
+        from the host program). Otherwise a client that repeats it for ever would keep the shard
         LOADING for ever.
         """
         is_repeated = self._known_bugs.is_repeated(request)
@@ -257,7 +257,7 @@ class Recovery:
     async def _load_until_done(self, lane: Lane, delay_ms: int) -> None:
         config = self._config
         retry_ms = min(config.retry_min_ms * 2 ** min(lane.failures, 10), config.retry_max_ms)
-        if lane.failures > 1:  # the lane loads and then fails to append, again and again
+        if lane.failures > 1:  # after each load, an append fails again
             delay_ms = retry_ms
         while any(slot.kept is None for slot in lane.slots):
             await asyncio.sleep(delay_ms / 1000)

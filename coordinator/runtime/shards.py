@@ -20,9 +20,9 @@ from groupkeeper.coordinator.core.work import Work, WorkOutcome
 
 
 class AnyShard(Protocol):
-    """A shard: a pure state machine with records (docs/design.md#pure-shard). Its methods are those
-    of ``core.shard.Shard``. A ``Step`` is what the caller must carry out: replies, records and
-    events.
+    """A shard: a pure state machine with records (docs/design.md#pure-shard). The methods are those
+    of ``core.shard.Shard``. A ``Step`` has the effects that the caller must carry out: replies,
+    records and events.
     """
 
     def handle(self, request: Any, ticket: Ticket, now: Now) -> Step:

@@ -56,8 +56,8 @@ class SlotWorkers(Protocol):
     """Does the computations that a shard asks for."""
 
     def begin(self, work: Work, done: Callable[[WorkOutcome], None]) -> None:
-        """Start a computation. ``done`` is called once with the outcome, in a later turn of the
-        loop.
+        """Start a computation. ``done`` is called once with the outcome, in a later iteration of
+        the event loop.
         """
         ...
 
@@ -164,11 +164,11 @@ class Slot:
         self._alarm = host.alarm
         self._stats = host.stats
         self._unanswered: dict[int, tuple[Ticket, Callable[[ErrorCode], Result]]] = {}
-        """The unanswered requests of a kind that the core may park (answer in a later step), by the
-        ``id()`` of their ticket. Each value is the ticket and a function that makes its refusal.
-        With them, each request is answered exactly once, even if the shard is dropped. The request
-        itself is not kept: after its client has disconnected, its metadata or assignments would
-        stay in memory."""
+        """The unanswered requests of a kind that the core may park (answer in a later step): the
+        ``id()`` of the ticket -> the ticket, and a function that makes its refusal. So each request
+        is answered exactly once, even if the shard is dropped. The request itself is not kept:
+        after its client has disconnected, its metadata or assignments would stay in memory.
+        """
         self._outcomes: list[tuple[Work, WorkOutcome]] = []
         """The outcomes of computations that arrived while the shard was suspended. The shard gets
         them when it resumes."""

@@ -33,7 +33,7 @@ NICENESS: Final = 5
 both, the event loop runs first."""
 LENGTH_BYTES: Final = 4
 MESSAGE_CHARS: Final = 300
-"""An exception's text is cut to so many characters in the log."""
+"""In the log, the text of an exception is cut to this length."""
 
 FindAssignor: TypeAlias = Callable[[str], PartitionAssignor]
 
@@ -101,12 +101,12 @@ def orders_until_the_end(source: IO[bytes]) -> Iterator[bytes]:
 def main(find: FindAssignor) -> None:
     """Compute the orders that come on stdin, at a low priority, until stdin ends.
 
-    ``find`` returns the assignor of a name. What an assignor prints goes to stderr.
+    ``find`` returns the assignor of a name. If an assignor prints text, the text goes to stderr.
     """
     ignore_stop_signals()
     with suppress(OSError):  # the process may not be allowed to change it
         os.nice(NICENESS)
-    # What an assignor prints must not get between the answers.
+    # Text that an assignor prints must not get between the answers.
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     with suppress(BrokenPipeError):  # the daemon has ended, and nobody reads the answer

@@ -33,18 +33,20 @@ log = structlog.get_logger(__name__)
 
 COMMAND: Final = (sys.executable, "-m", "groupkeeper.coordinator.embed.assign")
 IDLE_S: Final = 60.0
-"""The process ends after so long without work. A start takes 0.3 s. While it runs it needs 25
-MB."""
+"""The process ends after this time without work. A start takes 0.3 s. While it runs it needs 25 MB.
+"""
 END_S: Final = 1.0
 """How long to wait for the exit of a process that has closed its pipe. Then it is killed."""
 LINES: Final = 5
 WINDOW_S: Final = 60.0
-"""In each window of so many seconds, at most ``LINES`` lines about failures are logged for each
-assignor."""
+"""In each window of this length, at most ``LINES`` lines about failures are logged for each
+assignor.
+"""
 
 WorkDone: TypeAlias = Callable[[WorkOutcome], None]
-"""Called once with the outcome of a computation, in a later turn of the loop. It is never called
-after ``stop``."""
+"""Called once with the outcome of a computation, in a later iteration of the event loop. It is
+never called after ``stop``.
+"""
 
 
 class _Waiting(NamedTuple):
@@ -144,7 +146,7 @@ class Workers:
         except (OSError, EOFError) as error:
             return self._failed(work, WorkFailure.DIED, await self._death(error))
         except Exception as error:  # noqa: BLE001 - such as a name that is not UTF-8
-            await self._kill()  # the rest of its answer may be in the pipe
+            await self._kill()  # the pipe may still have the rest of its answer
             return self._failed(work, WorkFailure.RAISED, repr(error))
         if answer.failure:
             return self._failed(work, WorkFailure(answer.failure), answer.message)
@@ -186,7 +188,7 @@ class Workers:
         process = self._process
         if process is None:
             return str(error)
-        with suppress(TimeoutError):  # a signal now could hide its exit code
+        with suppress(TimeoutError):  # a signal sent now could hide the exit code
             async with asyncio.timeout(END_S):
                 await process.wait()
         await self._kill()

@@ -1,6 +1,6 @@
 """Passes on the computations that shards ask for: assignments to ``workers``, patterns to
-``pattern_index``. For the rest of a large step (``FollowWork``), it calls ``done`` in the next turn
-of the loop.
+``pattern_index``. For the rest of a large step (``FollowWork``), it calls ``done`` in the next
+iteration of the event loop.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from groupkeeper.coordinator.runtime.workers import Workers
 
 
 class Begin(Protocol):
-    """Starts one kind of computation. ``done`` gets the outcome once, in a later turn of the loop.
-    ``done`` is never called after a stop.
+    """Starts one kind of computation. ``done`` gets the outcome once, in a later iteration of the
+    event loop. ``done`` is never called after a stop.
     """
 
     def __call__(self, work: Any, done: Callable[[WorkOutcome], None]) -> None: ...

@@ -11,14 +11,14 @@ It counts everything that a connection makes us hold:
 Three things happen when peers hold much:
 
 1. Above three quarters of the budget (``SOFT_SHARE``), a connection that holds more than its share
-is not read. The share is the same for every connection that holds something. A member that only
-heartbeats and commits holds little and never reaches this share.
+   is not read. The share is the same for every connection that holds something. A member that only
+   heartbeats and commits holds little and never reaches this share.
 
 2. While this lasts, a connection that has waited for its peer for ``STALLED_TICKS`` ticks (5 s) is
-closed, the longest wait first.
+   closed. The connection that has waited longest is closed first.
 
 3. Above the whole budget, the largest connection is closed at once. A connection that has waited
-for its peer counts as larger.
+   for its peer counts as larger.
 
 See docs/decisions/0007-server.md for the reasons.
 """
@@ -43,8 +43,9 @@ returns to the system."""
 TICK_S = 0.25
 """The time between two checks for connections that wait for their peer."""
 STALLED_TICKS = 20
-"""A connection may wait for its peer for so many ticks. Together they are shorter than the shortest
-session timeout (6 s), so a request that waits for memory is read in time."""
+"""A connection may wait for its peer for this many ticks (5 s). This is shorter than the shortest
+session timeout (6 s), so a request that waits for memory is read in time.
+"""
 
 _NO_LIMIT = 1 << 62
 

@@ -1,12 +1,16 @@
 """One connection of the Kafka port: requests begin in order, and replies are written in order.
 
 Nothing is awaited here. A request that needs no wait is answered within its ``data_received``, and
-all replies of one turn of the event loop leave in one write. A request that waits is an
-``Exchange`` in ``_owed``. Replies leave in the order of that queue, whatever the order in which
+all replies of one turn (an iteration of the event loop) leave in one write. A request that waits is
+an ``Exchange`` in ``_owed``. Replies leave in the order of that queue, whatever the order in which
 they become ready.
 
-Later frames stay in ``_backlog`` in three cases: a request that *blocks* is unanswered (JoinGroup,
-SyncGroup, Fetch...), a limit on waiting requests is reached, or the peer does not read its replies.
+Later frames stay in ``_backlog`` in three cases:
+
+- A request that *blocks* is unanswered (JoinGroup, SyncGroup, Fetch...).
+- A limit on waiting requests is reached.
+- The peer does not read its replies.
+
 At the limits the server stops reading, so a peer slows down only itself. The connection reports the
 memory of its frames, requests and replies to the budget of all connections (``budget``).
 
@@ -154,7 +158,7 @@ class Connection:
                 self.memory.backlog_bytes += len(frame)
             if self._turns.is_full:
                 self._continue_later()
-            if self._scheduled:  # they begin in a later turn: until then, only read
+            if self._scheduled:  # they begin in a later turn
                 self._balance()
             else:
                 self._turn()
@@ -224,13 +228,13 @@ class Connection:
         while owed and (reply := owed[0].reply) is not None:
             del owed[0]
             self.memory.stored_bytes -= len(reply)
-            self.memory.report_below = self.memory.owed_bytes + 1  # a report is due
+            self.memory.report_below = self.memory.owed_bytes + 1  # so that ``_write_soon`` reports
             self._out.append(reply)
         if not self._turning:
             self._write_soon(is_first)
 
     def _write_soon(self, is_first: bool) -> None:
-        """Write now if no other reply is owed, otherwise in the next turn of the loop.
+        """Write now if no other reply is owed, otherwise in the next iteration of the event loop.
 
         An append often answers several requests. Their replies then leave in one write.
         """
@@ -288,7 +292,7 @@ class Connection:
         return (str(sockname[0]), int(sockname[1]))
 
     def later(self, delay_s: float, call: Callable[[], None]) -> Callable[[], None]:
-        """Run the call once after the delay (0: in the next turn). Return a function that cancels
+        """Run the call once after the delay (0: in a later turn). Return a function that cancels
         it.
         """
         if delay_s <= 0:
@@ -346,7 +350,9 @@ class Connection:
     # --- Our own ----------------------------------------------------------------------------------
 
     def _turn(self) -> None:
-        """Begin the requests that may begin now, then write the replies."""
+        """Begin the requests that may begin now, up to the limits of one turn, then write the
+        replies.
+        """
         if self._turning:
             return
         self._turning = True

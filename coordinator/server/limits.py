@@ -12,7 +12,7 @@ LARGE_REPLY_BYTES = 1_048_576
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerLimits:
     """Limits of a server. Names and defaults are those of ``[kafka]`` in the config, except for the
-    three limits of a turn.
+    three limits of a turn. A turn is one iteration of the event loop.
     """
 
     max_frame_bytes: int = 8_388_608
@@ -30,12 +30,14 @@ class ServerLimits:
     max_buffered_bytes: int = 268_435_456
     """The bytes that all connections together may hold. See ``server/budget.py``."""
     max_turn_bytes: int = 65_536
-    """Per connection: the bytes of requests that begin in one turn of the loop, together with their
-    immediate replies. ``max_turn_requests`` limits their number. The rest begins in the next turn,
-    after the other connections, if the peer reads its replies. These limits are not in the config:
-    they refuse and lose nothing, but only divide time between connections. Good values depend on
-    this code, not on the deployment."""
+    """Per connection: the bytes of requests that begin in one turn, together with their immediate
+    replies. ``max_turn_requests`` limits their number. The rest begins in the next turn, after the
+    other connections, if the peer reads its replies. These limits are not in the config: they
+    refuse and lose nothing, but only divide time between connections. Good values depend on this
+    code, not on the deployment.
+    """
     max_turn_requests: int = 128
     max_turn_s: float = 0.01
-    """The time of one connection in one turn of the loop. It is also the time of all connections
-    together in one turn, once for incoming bytes and once for waiting requests (``loop_share``)."""
+    """The time of one connection in one turn. It is also the time of all connections together in
+    one turn, once for incoming bytes and once for waiting requests (``loop_share``).
+    """

@@ -1,4 +1,5 @@
-"""Runs work that connections left for later turns of the loop, a little of it in each turn.
+"""Runs work that connections left for a later turn, a little of it in each turn. A turn is one
+iteration of the event loop.
 
 Each connection has a time limit in a turn, but there may be 10,000 connections. So all of them
 together get ``max_s`` in one turn for the work that they left, and as much for new bytes. After
@@ -26,7 +27,7 @@ class _Later:
 
 
 class Turns:
-    """Runs calls in a later turn of the loop, in the order in which they were added."""
+    """Runs calls in a later turn, in the order in which they were added."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, read_s: Callable[[], float], max_s: float

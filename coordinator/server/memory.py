@@ -5,8 +5,8 @@ from __future__ import annotations
 from groupkeeper.protocol.frames import FrameSplitter
 
 GRAIN_BYTES = 4_096
-"""Smaller changes in the memory of a connection are not reported to the budget. Every connection
-is expected to need so much anyway, and a report of each change would slow down every commit.
+"""Smaller changes in the memory of a connection are not reported to the budget. Every connection is
+expected to need this much anyway, and a report of each change would slow down every commit.
 """
 OWED_GRAIN_BYTES = 16_384
 """Like ``GRAIN_BYTES``, for requests that wait for their answer (pipelined commits). A change

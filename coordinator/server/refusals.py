@@ -20,8 +20,9 @@ line has the count.
 """
 
 LOGGED_CHARS = 249
-"""A peer's text, such as a group id, is cut to so many characters in the log. It may have
-32,767."""
+"""In the log, a text of a peer, such as a group id, is cut to this length. It may have 32,767
+characters.
+"""
 
 QUIET: frozenset[str] = frozenset({CloseReason.IDLE, CloseReason.SHUTDOWN})
 """Reasons that are no fault of the peer. They are counted, and logged only at debug level."""

@@ -17,7 +17,9 @@ from typing import TypeAlias
 from groupkeeper.coordinator.runtime.stats import CALLBACK_BOUNDS_S, Histogram
 
 SLOW_S = 0.1
-"""From this CPU time on a callback is slow. Clients notice a loop that is blocked for so long."""
+"""A callback with at least this CPU time is slow. Clients notice if the loop is blocked for this
+time.
+"""
 LOOK_ABOVE_S = 0.001
 """A callback that takes no longer than this is neither measured nor counted."""
 SAMPLE_S = 0.005

@@ -216,8 +216,8 @@ class ClassicGroup(Group):
         self._count(member, 1)
 
     def _shared(self, protocols: tuple[JoinProtocol, ...]) -> tuple[JoinProtocol, ...]:
-        """Return the leader's protocols if they are equal to these. The members of a group usually
-        offer the same, so it is in memory once.
+        """Return the leader's protocols if they equal ``protocols``, otherwise ``protocols``. The
+        members of a group usually offer the same protocols, which are then in memory only once.
         """
         leader = None if self.leader_id is None else self.members.get(self.leader_id)
         if leader is not None and leader.protocols == protocols:

@@ -1,1 +1,3 @@
-"""The journal of transactions: a topic of ours in the upstream that shows how each of them ends."""
+"""The journal of transactions: a topic of ours in the upstream that shows how each transaction
+ends.
+"""

@@ -113,7 +113,7 @@ class Journal:
         """The id of the topic that is read; "" if there is none."""
         return self.shards.topic_id
 
-    # --- life -----------------------------------------------------------------------------------
+    # --- start and stop ---------------------------------------------------------------------------
 
     def start(self) -> None:
         """Open the journal in the background. Until it is open, clients get an error to try again.
@@ -172,7 +172,7 @@ class Journal:
 
     async def _open_all(self) -> None:
         while (anew := await self._open_shards(await self._open())) is None:
-            pass  # the topic was deleted during this
+            pass  # the topic was replaced or deleted meanwhile
         self._problem = ""
         self._failed.discard("leaders")
         self.opened.set()

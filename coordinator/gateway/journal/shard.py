@@ -37,8 +37,9 @@ RETRY_S: Final = 0.2
 """The pause before a shard that is loading is asked again."""
 
 MAX_WAITING: Final = 1_000
-"""The number of ended transactions of one shard that may wait for the store. If so many wait, the
-partition of the shard is not read."""
+"""The number of ended transactions of one shard that may wait for the store. If this many wait, the
+partition of the shard is not read.
+"""
 
 MAX_ENDED_AT_ONCE: Final = 200
 """The most transactions in one request to the shard."""
@@ -48,8 +49,8 @@ MAX_RECORDS: Final = 10_000
 client that may write to the topic can write such records."""
 
 MOVE_AFTER: Final = 1_000
-"""If no transaction ends, the restart position is stored whenever it has moved by so
-many entries.
+"""If no transaction ends, the restart position is stored whenever it has moved by this many
+entries.
 """
 
 

@@ -290,7 +290,7 @@ class JournalWriter:
         if not seen.done():
             passed.result()  # raises JournalLost if the shard is lost
         elif passed.done() and not passed.cancelled():
-            passed.exception()  # nobody needs it
+            passed.exception()  # otherwise asyncio would log it
         return seen.done()
 
     async def _is_settled(self, shard: JournalShard, seen: asyncio.Future[bool]) -> bool:
