@@ -38,9 +38,11 @@ class BrokerStatus(msgspec.Struct, frozen=True):
     address: str
     """The address of the broker; "" if the broker is not in the metadata of the upstream now."""
     port: int | None
-    """The port of our listener for the broker; None if the broker never had a listener."""
+    """The port of our listener for the broker. None if no port is kept for the broker: it never had
+    one, or another broker got it.
+    """
     problem: str
-    """Why the broker has no listener now; "" if it has one."""
+    """Why our answers to clients do not name the broker now; "" if they do."""
     is_up: bool
     """False if the last attempt to connect to the broker failed."""
     connections: int
