@@ -26,8 +26,7 @@ def lend_packages(checkout: Checkout) -> None:
     (packages / "lent.pth").write_text(sysconfig.get_path("purelib"))
 
 
-@pytest.mark.spark
-@pytest.mark.slow
+@pytest.mark.spark_long
 def test_the_reports_name_all_that_the_consumers_did(tmp_path):
     checkout = Checkout(tmp_path)
     lend_packages(checkout)

@@ -43,7 +43,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 # On two cores; files that take less are not here. `pytest --durations=0` says what tests take.
 SECONDS = {
-    "test_pipeline_demo.py": 210,
     "test_newcomers_steps.py": 90,
     "test_publish.py": 70,
     "test_versions.py": 70,

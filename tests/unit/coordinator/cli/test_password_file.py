@@ -126,4 +126,5 @@ def test_every_command_with_a_store_has_the_option() -> None:
         variables = {option: each.envvar for each in command.params for option in each.opts}
         if "--store" in variables or name in ("storage check", "storage move"):
             found[name] = variables.get("--password-file")
-    assert found == dict.fromkeys([*COMMANDS, "pipeline run", "pipeline restore"], VARIABLE)
+    others = ("log verify", "pipeline run", "pipeline restore")
+    assert found == dict.fromkeys([*COMMANDS, *others], VARIABLE)
