@@ -38,9 +38,13 @@ time after the creation of a topic, or after its own start, a broker may not kno
 """
 
 OFFSET_OUT_OF_RANGE = 1
-RETRIABLE = frozenset({3, 5, 6, 7, 9, 13, 56, 74, 75, 76, 78, 100, 103})
+RETRIABLE = frozenset({3, 5, 6, 7, 9, 13, 56, 74, 75, 78, 100, 103})
 """Error codes after which a request is sent again: the leader has moved, or is not ready. Kafka
-calls all of them retriable, except 76 (unsupported compression type)."""
+calls all of them retriable. 76 (unsupported compression type) is not among them: before Kafka 4.0,
+a broker answers it whenever an old Fetch asks for a topic with zstd.
+"""
+NAMES = {76: "UnsupportedCompressionType"}
+"""Names of error codes that aiokafka does not have."""
 
 
 @dataclass(frozen=True)
@@ -209,7 +213,7 @@ class PartitionLog:
         if code:
             raise CannotRead(
                 f"the broker refuses {self._topic!r}/{self._partition}: "
-                f"{for_code(code).__name__} ({code})"
+                f"{NAMES.get(code, for_code(code).__name__)} ({code})"
             )
 
     def _solved(self) -> None:

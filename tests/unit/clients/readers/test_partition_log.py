@@ -24,7 +24,7 @@ from groupkeeper.clients.readers.errors import (
 from groupkeeper.clients.readers.partition_log import UNKNOWN_FOR_S, FetchLimits, PartitionLog
 from tests.helpers.runtime.virtual_loop import virtual_time
 
-NOT_LEADER, NOT_ALLOWED, OUT_OF_RANGE = 6, 29, 1
+NOT_LEADER, NOT_ALLOWED, OUT_OF_RANGE, NO_ZSTD_BEFORE_V10 = 6, 29, 1, 76
 
 
 def batch(*offsets: int) -> bytes:
@@ -165,10 +165,17 @@ async def test_a_leader_that_lags_behind_the_offset_is_asked_again():
     assert fetched.has_more()
 
 
+@pytest.mark.parametrize(
+    ("code", "name"),
+    [
+        (NOT_ALLOWED, "TopicAuthorizationFailed"),
+        (NO_ZSTD_BEFORE_V10, "UnsupportedCompressionType"),
+    ],
+)
 @virtual_time
-async def test_what_the_broker_will_refuse_again_is_told_at_once():
-    log = PartitionLog(FakeBrokers(FakeConnection(NOT_ALLOWED)), "events", 0)
-    with pytest.raises(CannotRead, match="TopicAuthorizationFailed"):
+async def test_what_the_broker_will_refuse_again_is_told_at_once(code, name):
+    log = PartitionLog(FakeBrokers(FakeConnection(code)), "events", 0)
+    with pytest.raises(CannotRead, match=name):
         await log.fetch(5)
 
 
