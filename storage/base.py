@@ -5,7 +5,7 @@ its values. Some words of this contract:
 
 - A *shard* has a part of the groups. Every record and event belongs to one shard.
 - A *step* is the result of one request or timer: its replies, records and events.
-- A *lane* is a queue of appends, of which one at a time is in flight.
+- A *lane* is the queue of appends of some shards. The runtime makes one append of a lane at a time.
 - To *fold* a group is to write its whole present state. A load then need not read the group's
   earlier records.
 - A *lease* is the right to write a shard. Its *epoch* rises with each acquisition, so a store can
@@ -91,9 +91,9 @@ class StorageLimits(msgspec.Struct, frozen=True):
     Otherwise the caller passes only the shards that have something to write."""
     sole_owner: bool = False
     """True: a lock keeps every other process out while the store is open (SQLite). If such a store
-    fences an append, a second process must have circumvented the lock. The runtime then stops for
-    good. Otherwise the two processes would acquire the lease in turns, and both would acknowledge
-    requests."""
+    refuses an append because of a newer lease, a second process has circumvented the lock. The
+    runtime then stops for good. Otherwise the two processes would acquire the lease in turns, and
+    both would acknowledge requests."""
     keeps_topics: bool = True
     """True: the store still has the topics and their ids after the process has ended. False: a
     topic that is missing here may exist in Kafka, so its offsets are never deleted."""
@@ -187,7 +187,7 @@ class OffsetStorage(LeaseStore, Protocol):
 
         If a group was folded, its state comes first, as one SavedGroup. If the group is large,
         further SavedOffsets follow. The later records may repeat changes that this state already
-        contains. Applying a change twice has no effect.
+        contains. To apply a change twice has the same result as to apply it once.
 
         A backend with one lane is loaded as a whole after every ``acquire``. The runtime appends
         nothing to a lane while the lane is loaded.
@@ -255,9 +255,9 @@ class LoadsGroups(Protocol):
     its groups.
 
     The ``load`` of such a store yields only the groups that the store can find without an id. After
-    a failed append, ``load`` yields every group loaded so far, except groups whose data is
-    unusable. The runtime reads any other group when a request first names it. Requests for this
-    group wait until then.
+    a failed append, these are the groups that were loaded before. Groups that cannot be read in
+    time, and groups whose data is unusable, are left out. The runtime reads any other group when a
+    request first names it. Requests for this group wait until then.
     """
 
     async def load_group(self, shard: ShardId, group_id: str) -> Sequence[Record]:

@@ -1,4 +1,5 @@
-"""Exclusive locks on files. A process holds them until it ends, even if it is killed.
+"""Exclusive locks on files. The kernel releases a lock when its process ends, even if the process
+is killed.
 
 A lock is ``flock`` on a descriptor. Two rules of the kernel shape this file:
 
@@ -117,7 +118,7 @@ class FileLock:
 
     def release(self) -> None:
         """Release the lock, and keep the file. If the file were deleted, another process could lock
-        a new file of this name while a third one still holds the old one.
+        a new file of this name while a third process still holds the lock of the old file.
         """
         self._file.release()
 

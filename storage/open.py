@@ -89,9 +89,9 @@ def open_storage(  # noqa: PLR0913 - each is a setting
     Without it, all events stay in the store. With ``seal_in_process`` a thread of this process
     seals. Otherwise a separate process seals a store on disk.
 
-    A store without an EventSource cannot be sealed. Such a store is refused, unless
-    ``seal_if_possible`` is True. Then its events stay in the store. With ``seal_if_possible`` the
-    events of PostgreSQL stay there too, where users can query them.
+    Only a store that gives access to its events (``SealableStorage``) can be sealed. Any other
+    store is refused, unless ``seal_if_possible`` is True. Then its events stay in the store. With
+    ``seal_if_possible`` the events of PostgreSQL stay there too, where users can query them.
 
     ``node_id`` and ``lease_ttl_ms`` are for stores on a server: the id of this process, and the
     time after which another process may end its leases. ``password`` belongs to the user in the
@@ -326,8 +326,8 @@ def read_events(
     password: str | None = None,
     **asked: Unpack[Asked],
 ) -> Generator[EventDict, None, None]:
-    """Yield the events of a store above a sequence number, oldest first. The events are those of
-    the moment of the call. Blocks.
+    """Yield the events of a store above a sequence number, oldest first. Events that are written
+    after the call has begun may be missing. Blocks.
 
     Some stores have several logs, each with sequence numbers of its own. In PostgreSQL, ZooKeeper
     and Consul each node has a log: ``after_seq`` is then ``{"1": 17, "2": 3}``, by node id. In

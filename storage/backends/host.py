@@ -170,8 +170,8 @@ class PersistentOffsetStorage:
     async def acquire(self, shards: Collection[ShardId], owner: str) -> dict[ShardId, Lease]:
         """Acquire all shards under a new epoch. Return nothing if another owner has them.
 
-        Only this process knows the epoch. So the epoch fences late appends of this process, but no
-        other process.
+        Only this process knows the epoch. So the epoch stops late appends of this process, but not
+        those of another process.
         """
         self._check_open()
         if self._owner not in (None, owner):

@@ -97,8 +97,8 @@ class MemoryOffsetStorage:
         return self.take_over(free, owner)
 
     def take_over(self, shards: Collection[ShardId], owner: str) -> dict[ShardId, Lease]:
-        """Acquire shards even if another owner has them, under one new epoch. Tests simulate with
-        this that another process takes shards whose owner seems dead.
+        """Acquire shards even if another owner has them, under one new epoch. With this, tests
+        simulate a process that takes the shards of an owner that seems dead.
         """
         self._last_epoch += 1
         for shard in shards:

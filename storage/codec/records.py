@@ -216,8 +216,8 @@ def group_of(record: Record) -> str | None:
 
 
 def own_key(record: Record) -> tuple[str, bool]:  # noqa: C901 - one case a type
-    """Return the key of a keyed record. Also return True if the record sets the key, False if it
-    clears it.
+    """Return the key of a keyed record. Also return True if the record sets the key, and False if
+    the record clears the key.
     """
     match record:
         case PartitionEnd():

@@ -1,15 +1,15 @@
 """One session with ZooKeeper, for asyncio.
 
 kazoo works with threads, which this module hides. Results and watches reach the loop by
-``call_soon_threadsafe``, and no method here blocks. A lost session is never continued. kazoo would
-begin a new one without a message to the owners of ephemeral nodes, so this module stops it.
+``call_soon_threadsafe``, and no method here blocks. After a session is lost, kazoo would begin a
+new one without a message to the owners of ephemeral nodes. So this module then stops kazoo.
 
 A session is lost if a server says so, or if no server has answered for the session timeout. This
 time begins when the last answered request was sent. So the client treats a session as lost before
 the servers do, never after. A process that was suspended learns of the loss in its first call.
 
-If the connection breaks, calls that only read are sent again. The outcome of a write is then
-unknown. So the write is sent again, too. If the second attempt is refused, the content of the node
+If the connection breaks, calls that only read are sent again. A write is sent again too, although
+the first attempt may have succeeded. If the second attempt is refused, the content of the node
 shows whether the first one succeeded.
 
 This file is long because every call of a session is here, with its repetition after an answer was

@@ -9,7 +9,7 @@ from typing import Final
 
 DEFAULT_PORT: Final = 2181
 MIN_SESSION_MS: Final = 100
-"""The shortest session timeout. In this time a Python thread must renew the session three times."""
+"""The shortest session timeout. In this time our process must renew the session three times."""
 SESSION_TIMEOUT_MS: Final = 6_000
 """How long the servers keep the ephemeral nodes of a silent client. The classic consumers use the
 same value. The servers may choose another value, which is then valid."""

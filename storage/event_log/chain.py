@@ -25,7 +25,7 @@ class MissingEnd(NamedTuple):
 
 class Fork(NamedTuple):
     """The sign that an older copy replaced the store: the predecessor of ``log_id`` has events
-    after ``previous_seq``, or it has another successor.
+    after ``previous_seq``, or the predecessor has another successor.
     """
 
     log_id: str
@@ -114,12 +114,13 @@ class Chain:
         return max(through, default=0)
 
     def _before(self, log_id: str, last_seq: int) -> int:
-        """Return the last seq before the first one of a log that has no file left. ``last_seq`` is
-        the log's own last seq. Return 0 if nothing shows where the log began.
+        """Return the seq before the first event of a log that has no file left; 0 if nothing shows
+        where the log began. ``last_seq`` is the seq of the log's last event.
 
-        If the manifest does not list the log, its predecessor is unknown. It may be any log that no
-        other log continues, including logs of other stores in the directory. Of these, the smallest
-        end counts: it is better to report too many events as missing than too few.
+        The manifest may still list the first seq of the log. Otherwise the predecessor of the log
+        is unknown: it may be any log in the directory that no other log continues. Of the ends of
+        these logs the smallest counts, because it is better to report too many events as missing
+        than too few.
         """
         if log_id in self.listed:
             return self.listed[log_id] - 1

@@ -102,7 +102,7 @@ def verify(
     reads_events: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> DirectoryReport:
-    """Check every segment against the manifest, and the segments of each log against each other.
+    """Compare every segment with the manifest, and the segments of each log with each other.
 
     With ``reads_events`` it also reads each segment, and checks that every line is the event with
     the expected seq. ``progress`` is called with the bytes checked so far and the bytes in total.

@@ -1,8 +1,8 @@
 """Compares the files of events (segments) with what the store knows about them. The store may be in
 use: nothing is written.
 
-The files alone do not show that the newest of them is missing, if its line in the manifest is gone
-too. The store knows the seq (sequence number) of the last event that was sealed, which means moved
+If the newest file is missing, and its line in the manifest too, the other files do not show this.
+But the store knows the seq (sequence number) of the last event that was sealed, which means moved
 into a file.
 """
 
@@ -107,7 +107,7 @@ class _Known(NamedTuple):
 
     note: LogNote
     first_seq: int
-    """The seq of the first event in the store; of the next event if none is there."""
+    """The seq of the first event in the store. If the store has no event, the seq of the next."""
     last_seq: int
     sealed_seq: int
     sealed_log_id: str | None
@@ -135,8 +135,8 @@ def _read(open_rows: OpenRows, is_shared: bool) -> _Known:
 
 
 def _log_of(rows: EventRows, seq: int, first_seq: int) -> str | None:
-    """Return the log of an event that is in the store, or of the last event that is not there any
-    more. None if no event is left that shows it.
+    """Return the log of the event ``seq``. If the store has deleted this event, return the log of
+    the last deleted event, which the first remaining event shows. Return None if no event shows it.
     """
     if seq >= first_seq:
         return rows.log_id_at(seq)

@@ -1,4 +1,5 @@
-"""Renders the events of one append, a row of the store, as lines of a file (segment) (pure).
+"""Renders the events of a row of the store as lines of a segment (pure). A row has the events of
+one append. A segment is a file of events.
 
 The lines have the content of ``storage.codec.events.event_dict``. A property test compares both.
 Most events are commits, so commits have a fast path: the JSON of a commit is the same in the row

@@ -17,8 +17,9 @@ from groupkeeper.storage.codec.events import Stamp
 from groupkeeper.storage.event_log.segment_digest import LOG_ID_VERSION
 
 STEP_BACK_MS = 10_000
-"""If the clock is further behind the log than this, a new log begins. Without this limit, all
-events of a night could get the same time stamp."""
+"""If the clock is further behind the log than this, a new log begins. Time stamps never decrease
+within a log. So without this limit, all events would get the same time stamp until the clock has
+caught up."""
 
 
 class LogReason(StrEnum):

@@ -138,7 +138,7 @@ def last_seq(open_rows: OpenRows) -> int:
 
 
 class _Wanted:
-    """Selects the events that one reader wants. Also remembers how far it has read."""
+    """Selects the events that one reader wants. Also remembers how far the reader has read."""
 
     def __init__(self, after_seq: int, group_id: str | None, since_ms: int) -> None:
         self.group_bytes = b"" if group_id is None else msgspec.json.encode(group_id)

@@ -86,7 +86,7 @@ def read_logs(
     asked_in: AskedIn = _same_in_each,
     **asked: Unpack[Asked],
 ) -> Generator[EventDict, None, None]:
-    """Yield the events behind the position ``after``, up to and including the position ``until``.
+    """Yield the events after the position ``after``, up to and including the position ``until``.
 
     The events of each log are in the order of their seqs. With ``group_id``, events of different
     logs are in the order of their lease epochs, which is the order in which they happened. Without
@@ -108,7 +108,7 @@ def _up_to(events: Iterator[EventDict], last_seq: int) -> Iterator[EventDict]:
 
 
 def end_of(logs: Logs) -> Position:
-    """Return the position behind all durable events. Raises StoreRefused if there is no store."""
+    """Return the position after all durable events. Raises StoreRefused if there is no store."""
     with ExitStack() as stack:
         opened = {
             name: stack.enter_context(closing(open_rows())) for name, open_rows in logs.items()

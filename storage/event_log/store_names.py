@@ -1,8 +1,8 @@
 """The names of stores, in ``log_started`` and in the manifest (pure).
 
-A store has the name of its first log. If several nodes use a store, each has logs and seqs of its
-own. These logs form a chain: each one continues the log before it. The name is then followed by the
-node: ``9f3c.../2``. Files of versions up to 0.2.0.dev9 name no node.
+A store has the name of its first log. If several nodes use a store, each node has logs and sequence
+numbers of its own. These logs form a chain: each one continues the log before it. The name of the
+store is then followed by the node: ``9f3c.../2``. Files of versions up to 0.2.0.dev9 name no node.
 
 In topics of Kafka each shard has such a chain: ``9f3c.../shard-7``. A group is in one shard, so the
 chains of shards never have events of the same group. See docs/decisions/0041-store-names.md.
@@ -22,7 +22,7 @@ class StoreName(NamedTuple):
     store: str
     """"" if it is unknown."""
     node: str
-    """The node, or the shard after ``shard-``. "" if the store has one chain of logs, or if an
+    """The node: ``2``, or the shard: ``shard-7``. "" if the store has one chain of logs, or if an
     older version wrote the name.
     """
 

@@ -62,8 +62,9 @@ class _Stand:
 class LifeWatch:
     """Watches the counters of other processes, and finds the lives to end.
 
-    Between two looks, at most the interval of one beat is counted. So if this process or the whole
-    machine was suspended, the other processes have time to beat again.
+    A counter that two looks find unchanged has stood still for the time between them. Of this time,
+    at most the interval of one beat counts. So if this process or the whole machine was suspended,
+    the other processes have time to beat again.
     """
 
     def __init__(self, ttl_ms: int) -> None:
@@ -102,8 +103,8 @@ class LifeWatch:
 class ReadTime:
     """The time until which a process may answer reads without asking the store.
 
-    No observer can have ended the life within this time. The observer would have had to see the
-    same counter for a whole time to live after the last beat.
+    No observer ends the life within this time, because an observer first has to see the same
+    counter for a whole time to live after the last beat.
     """
 
     def __init__(self, ttl_ms: int) -> None:

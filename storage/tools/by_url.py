@@ -81,8 +81,8 @@ async def repair_store(
     ``lease_ttl_ms`` is ``cluster.lease_ttl_ms`` of the daemons: with a shorter time, a repair could
     treat a daemon that has just started as dead.
 
-    If a process that used the store was killed, wait so long until it counts as dead. Raises
-    StoreRefused if a process uses the store, or if the store has no journal.
+    If a process that used the store was killed, wait for ``lease_ttl_ms``, until that process
+    counts as dead. Raises StoreRefused if a process uses the store, or if the store has no journal.
     """
     from groupkeeper.storage.tools.repair import repair
 

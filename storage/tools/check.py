@@ -111,9 +111,9 @@ async def check_journal(
     """Read and check the values of a store with a journal.
 
     To measure writes, the check registers as a user of the store for a moment. No other process can
-    start in this time. If a process that used the store was killed, such as an earlier check, it
-    first waits for ``lease_ttl_ms`` until the life of this process counts as dead. Nothing is
-    written if a process uses the store.
+    start in this time. If a process that used the store was killed, such as an earlier check, this
+    check first waits for ``lease_ttl_ms``, until the registration of the killed process (its life)
+    counts as dead. Nothing is written if a process uses the store.
     """
     report = StoreReport()
     await driver.open(identity)

@@ -31,7 +31,7 @@ MANY_FOR_A_KEY: Final = 10
 more than this number for each key. A start reads all messages."""
 
 
-async def check_kafka_topic(  # noqa: PLR0913 - seams for tests
+async def check_kafka_topic(  # noqa: PLR0913 - some are only for tests
     url: KafkaTopicUrl,
     identity: StoreIdentity,
     *,

@@ -2,7 +2,7 @@
 move``).
 
 A move copies groups, not events. Files of events stay where they are. But the newest events are
-only in the store; if the store was never sealed, all events are.
+only in the store. If the store was never sealed, all its events are only there.
 """
 
 from __future__ import annotations

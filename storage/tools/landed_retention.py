@@ -52,8 +52,8 @@ class LandedRetention:
     def delete(
         self, chains: Iterable[Collection[str]], is_needed: Callable[[Segment], bool]
     ) -> int:
-        """Delete the old segments of each chain, up to the first one that ``is_needed``. Return how
-        many were deleted. Blocks.
+        """Delete the old segments of each chain, but keep the first one for which ``is_needed``
+        returns True, and all segments after it. Return how many were deleted. Blocks.
 
         ``chains`` are the logs of each chain, without logs whose events an older copy of the store
         has replaced. After a crash, call this again. Raises StoreRefused if another process writes

@@ -113,7 +113,7 @@ class ConsulDriver(KeyValueDriver):
 
     why_moved = "was Consul restored from a snapshot?"
     chunk_bytes = 8 * 1024  # small, as Consul's log has every write until its next snapshot
-    max_chunks = 2_048  # some 16 MiB, as in ZooKeeper
+    max_chunks = 2_048  # about 16 MiB, as in ZooKeeper
 
     def __init__(self, url: ConsulUrl, *, append_timeout_ms: int, lease_ttl_ms: int) -> None:
         """Raises ValueError if a file of TLS cannot be read."""
@@ -351,7 +351,7 @@ class ConsulDriver(KeyValueDriver):
         other parts without the first.
 
         If no answer comes, the transaction is sent again. It cannot be executed twice, because it
-        compares and raises the index of the key with the log's end.
+        compares and raises the index of the key that has the end of the log.
         """
         own = self._own_life(life_id)
         if own.end.next_seq != entry.first_seq:

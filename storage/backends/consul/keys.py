@@ -1,4 +1,4 @@
-"""The keys of a store in Consul, also those of the parts of large values (pure).
+"""The keys of a store in Consul, including those of the parts of large values (pure).
 
 A *life* is the registration of a process with the store. The other words are explained in
 ``storage.backends.journal.driver``.

@@ -7,9 +7,11 @@ append. A *fold* writes the present values of the groups and records that change
 entries that these values replace. A *node* is the identity of a process over its restarts; each
 node has one event log.
 
-Each call is one atomic transaction of the store. A call that writes names the life of the writer,
-and the same transaction checks that this life has not ended. If the life has ended, the call raises
-LifeOver and stores nothing. After any other error the outcome is unknown, unless a docstring says
+A call that writes names the life of the writer (``life_id``), and is one atomic transaction of the
+store. The transaction checks that this life has not ended. If the life has ended, the call raises
+LifeOver and stores nothing. Large or many values need several transactions, each with this check:
+then a call that is interrupted may have stored a part of them. The same call repeats that part with
+the same result. After any error except LifeOver the outcome is unknown, unless a docstring says
 otherwise.
 """
 

@@ -25,27 +25,28 @@ FOLD_EVERY_MS: Final = 250
 a whole at most four times a second, and not with every commit."""
 
 FOLD_PAUSES: Final = 10
-"""The time between the beginnings of two folds is at least so many times the duration of the first
-one. A large group is written as a whole, so small commits to it would otherwise occupy the store
-all the time."""
+"""The least time between the beginnings of two folds, as a multiple of the duration of the first
+one. A fold writes a large group as a whole. Without this pause, small commits to such a group would
+occupy the store all the time."""
 
 MOST_FOLD_PAUSE_MS: Final = 5_000
-"""The longest time that ``FOLD_PAUSES`` puts between the beginnings of two folds."""
+"""The upper limit of the time that follows from ``FOLD_PAUSES``."""
 
 MAX_JOURNAL_REQUESTS: Final = 5_000
 """Appends wait while the journal has more requests than this. If this process dies, another process
 must fold all of them before anyone can load the shards."""
 
 JOURNAL_ENTRIES: Final = 2
-"""Appends also wait while the journal would have more bytes than this number of the largest
-entries: one that is folded, and one that is written during the fold. Large metadata would otherwise
-fill the memory of ZooKeeper's servers, and that of the process that takes over."""
+"""The limit of the journal in bytes, as a number of entries of the largest size: one that is
+folded, and one that is written during the fold. An append that would exceed the limit waits. Large
+metadata would otherwise fill the memory of ZooKeeper's servers, and of the process that starts
+next."""
 
 MOST_JOURNAL_REQUESTS: Final = 100_000
-"""An append fails if the journal has more requests than this. While folds fail, the journal would
-otherwise grow without end, and so would the time of the next start, which folds it: 70 s in
-PostgreSQL and 250 s in ZooKeeper if each append has one request. A fold that takes seconds does not
-make the journal so long: once it is full, each append waits for up to a second
+"""An append fails if the journal has more requests than this. Otherwise the journal would grow
+without end while folds fail. The next start folds the whole journal. At this limit it takes 70 s in
+PostgreSQL and 250 s in ZooKeeper, if each append has one request. A slow fold alone does not make
+the journal so long, because each append to a full journal waits for up to a second
 (``MOST_FULL_WAIT_MS``)."""
 
 MOST_JOURNALS: Final = 4
@@ -54,8 +55,8 @@ MOST_JOURNALS: Final = 4
 ZooKeeper or Consul."""
 
 MOST_FULL_WAIT_MS: Final = 1_000
-"""The longest time that an append waits because the journal is full. If it waited for the end of a
-slow fold, it would fail, and all shards would be loaded again."""
+"""The longest time that an append waits because the journal is full. An append that waited for the
+end of a slow fold would reach its time limit and fail, and all shards would be loaded again."""
 
 MOST_IDLE_WAIT_MS: Final = 100
 """The longest time that an append with nothing to write waits for a fold. During this time no shard
@@ -120,7 +121,7 @@ class LifeJournal:
         return row
 
     async def wait_for_room(self, entry: JournalEntry) -> None:
-        """If the journal is full, wait for the fold that is in flight, at most
+        """If the journal is full, wait for the end of the present fold, at most
         ``MOST_FULL_WAIT_MS``. Raises StorageError if the journal then exceeds
         ``MOST_JOURNAL_REQUESTS`` or ``MOST_JOURNALS``.
 
@@ -159,8 +160,8 @@ class LifeJournal:
     # --- folding ----------------------------------------------------------------------------------
 
     def portion(self, items: Sequence[ShardAppend], entry: JournalEntry) -> FoldPortion | None:
-        """Choose and encode the values that are folded with this append. Return None if a fold is
-        in flight, or if the next fold is not due yet.
+        """Choose and encode the values that are folded with this append. Return None if a fold
+        still runs, or if the next fold is not due yet.
 
         A failed fold is retried only after its pause. Each try renders the events of a whole
         journal, so a retry with each append would cost too much.
@@ -173,7 +174,7 @@ class LifeJournal:
         return self._unfolded.take({item.shard: item.saved for item in items}, entry.row)
 
     async def only_fold(self, items: Sequence[ShardAppend]) -> None:
-        """Begin a fold unless one is in flight. Wait for its end, at most
+        """Begin a fold unless one runs already. Wait for its end, at most
         ``MOST_IDLE_WAIT_MS``.
         """
         if self._folding is None:
@@ -183,7 +184,7 @@ class LifeJournal:
         await self.end_of_fold(MOST_IDLE_WAIT_MS / 1000)
 
     async def end_of_fold(self, limit_s: float | None = None) -> None:
-        """Wait until no fold is in flight, or until ``limit_s`` seconds have passed."""
+        """Wait until no fold runs, or until ``limit_s`` seconds have passed."""
         if self._folding is not None:
             await asyncio.wait([self._folding], timeout=limit_s)
 

@@ -17,14 +17,14 @@ _log = structlog.get_logger(__name__)
 
 
 class StoreInUse(StoreRefused):
-    """Another process uses the store: its life goes on."""
+    """Another process uses the store: its life has not ended."""
 
 
 async def begin_alone(
     driver: JournalDriver, life: NodeLife, ttl_ms: int, timer_ms: Callable[[], int]
 ) -> Begun:
-    """Begin a life. If there are others, first end each whose process does not beat any more.
-    Raises StoreInUse if another life beats.
+    """Begin a life. If there are other lives, first end those that do not beat. Raises StoreInUse
+    if another life beats.
 
     ``ttl_ms`` must be that of the other processes: with a shorter time, this would end the life of
     a process between two of its beats.
@@ -42,9 +42,9 @@ async def begin_alone(
 async def dead_lives(
     driver: JournalDriver, others: Sequence[NodeLife], ttl_ms: int, timer_ms: Callable[[], int]
 ) -> Sequence[NodeLife]:
-    """Watch the counters of the other lives, until each has stood still for ``ttl_ms``. Return
-    those that have not ended. Writes nothing. Raises StoreInUse if a counter rises, because its
-    process is alive.
+    """Watch the counters of the other lives, until each counter has stayed the same for ``ttl_ms``.
+    Return the lives that nobody has ended during this time. Writes nothing. Raises StoreInUse if a
+    counter rises, because that process is alive.
     """
     watch = LifeWatch(ttl_ms)
     first = {life.life_id: life for life in others}

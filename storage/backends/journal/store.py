@@ -88,7 +88,7 @@ class Succession(NamedTuple):
 class JournalStorage:
     """A storage backend over a store on a server. The driver makes the calls to the store."""
 
-    def __init__(  # noqa: PLR0913 - seams for tests
+    def __init__(  # noqa: PLR0913 - some are only for tests
         self,
         driver: JournalDriver,
         *,
@@ -130,8 +130,8 @@ class JournalStorage:
         self._taking_over: Succession | None = None
         """A new life that has begun, but has not folded all journals of ended lives."""
         self._is_in_doubt = False
-        """True if it is unknown whether the last append was stored: while it is in flight, and
-        after an error."""
+        """True if it is unknown whether the last append was stored: during the append, and after an
+        error."""
         self._epochs: dict[ShardId, LeaseEpoch] = {}
         """The epoch of each shard that this process owns."""
         self._losses = 0

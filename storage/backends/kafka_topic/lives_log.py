@@ -1,7 +1,7 @@
 """The lives of processes (their registrations with the store), in one partition (pure).
 
-Every process reads the same messages in the same order and applies the same rules, so all agree on
-which life had ended at which message. See docs/decisions/0039-kafka-topic.md.
+Every process reads the same messages in the same order and applies the same rules. So all processes
+agree which lives had ended before a message. See docs/decisions/0039-kafka-topic.md.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class LivesLog:
             del self._ended[life_id]
         is_first = note.counter == 1
         if is_first and life_id not in self._lives and self._lives:
-            self._ended[life_id] = offset  # only one life has not ended at a time
+            self._ended[life_id] = offset  # a second life is refused while another has not ended
             return
         self._lives[life_id] = NodeLife(note.node_id, life_id, note.name, note.counter)
         self.store = note.store or self.store

@@ -84,8 +84,8 @@ class TopicLogs:
         """For each partition, its first offset and the seq of the first event from there on."""
 
     def logs(self) -> Logs:
-        """Return the log of each shard, by the number of the shard; that of the cluster shard by
-        ``cluster``.
+        """Return the log of each shard, by the number of the shard. The name of the cluster shard
+        is ``cluster``.
 
         Raises StoreRefused if there is no store.
         """

@@ -66,7 +66,7 @@ _log = structlog.get_logger(__name__)
 class KafkaTopicStorage:
     """Implements the contract of storage with topics of Kafka."""
 
-    def __init__(  # noqa: PLR0913 - seams for tests
+    def __init__(  # noqa: PLR0913 - some are only for tests
         self,
         url: KafkaTopicUrl,
         *,
@@ -217,9 +217,9 @@ class KafkaTopicStorage:
     async def acquire(self, shards: Collection[ShardId], owner: str) -> dict[ShardId, Lease]:
         """Acquire the shards, and fence their earlier writers.
 
-        Our life writes a message before the fences and another one after them. If it has ended in
-        between, another process may have been fenced by mistake. Then this process acquires
-        nothing, and the other process acquires its shards again.
+        Our life writes a message before the fences and another one after them. If our life has
+        ended in between, another process may have been fenced by mistake. Then this process
+        acquires nothing, and the other process acquires its shards again.
         """
         self._check_open()
         async with self._beginning:

@@ -51,8 +51,8 @@ _log = structlog.get_logger(__name__)
 
 
 class MirrorSession(Protocol):
-    """A connection that writes the mirror. When it ends, the server deletes the members and owners
-    that it has written.
+    """A connection that writes the mirror. When the session ends, the server deletes the members
+    and owners that the session has written.
     """
 
     @property
@@ -68,8 +68,8 @@ class MirrorSession(Protocol):
         """Write the changes of one group. ``wanted`` is None if the group was deleted.
         ``partitions`` has the number of partitions of each topic.
 
-        Return False if a node could not be written, because another program owns it, or an earlier
-        process of ours.
+        Return False if a node could not be written, because another program or an earlier process
+        of ours owns it.
         """
 
     async def close(self) -> None:

@@ -50,7 +50,7 @@ from groupkeeper.storage.segment_lines import EventDict, decode_line
 
 FOLD_TIMEOUT_S: Final = 60.0
 """The time limit of a fold. A fold may take longer than an append: a group may have tens of
-megabytes. No other group is folded before it ends, and a start has to wait for it."""
+megabytes. No other group is folded before the fold ends, and a start has to wait for its end."""
 
 DELETIONS_AT_ONCE: Final = 4
 """The most portions of old events that one call deletes. The next call deletes more."""

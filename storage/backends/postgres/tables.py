@@ -16,7 +16,7 @@ refuses U+0000 in JSON, and some clients append it to the metadata of their offs
 
 TABLES: Final = (
     "CREATE TABLE store (key text PRIMARY KEY, value text NOT NULL)",
-    # A life. An append changes only columns without an index, so its row stays in its page.
+    # A life. An append changes only columns without an index, so the row stays in its page.
     """CREATE TABLE lives (
         life_id text PRIMARY KEY,
         number bigint GENERATED ALWAYS AS IDENTITY UNIQUE,
@@ -28,7 +28,7 @@ TABLES: Final = (
         is_over boolean NOT NULL DEFAULT false,
         is_freed boolean NOT NULL DEFAULT false
     ) WITH (fillfactor = 20)""",
-    # The lives that have not ended. The counter is not in ``lives``: no beat waits for an append.
+    # The lives that have not ended. Not in ``lives``, so that no beat waits for an append.
     """CREATE TABLE nodes (
         life_id text PRIMARY KEY REFERENCES lives,
         node_id integer NOT NULL,

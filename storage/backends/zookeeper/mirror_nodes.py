@@ -38,8 +38,8 @@ class EphemeralNodes(Generic[_V]):
         """Write the nodes that differ, and change ``written`` accordingly.
 
         Returns False if a node belongs to another session. That node is not changed. The other
-        session belongs to another program, or to an earlier process of ours. The latter session has
-        not ended yet.
+        session belongs to another program, or to an earlier process of ours whose session has not
+        ended yet.
         """
         gone = [name for name in written if name not in wanted]
         await for_each(self._delete, gone)

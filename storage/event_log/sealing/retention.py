@@ -72,8 +72,8 @@ class LogRetention:
         """Create the retention. If more than ``max_offsets`` offsets must be kept, it reads the
         segments several times, to limit its memory.
 
-        A segment that ``is_needed`` is kept, however old it is, and so is each later segment of its
-        store.
+        If ``is_needed`` returns True for a segment, this segment and all later segments of its
+        store are kept, however old they are.
         """
         self._max_offsets = max_offsets
         self._is_needed = is_needed

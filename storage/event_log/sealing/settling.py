@@ -2,9 +2,10 @@
 
 A segment is such a file. A seq is the sequence number of an event.
 
-The manifest and the file names decide. A crash may have interrupted sealing at any step, the store
-may be an older copy of itself, and somebody may have moved the files. Two rules always hold: a row
-is deleted only if its events are in files, and no event is sealed twice.
+The manifest and the file names show which events are in files. But a crash may have interrupted
+sealing at any step, the store may be an older copy of itself, and somebody may have moved the
+files. Two rules always hold: a row is deleted only if its events are in files, and no event is
+sealed twice.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class Settled(NamedTuple):
     """
 
     sealed_seq: int
-    """Every event up to this seq is in a file, or in no row any more."""
+    """Every event up to this seq is in a file, or its row is deleted."""
     log_ids: frozenset[str]
     """The logs of this store that are in files, or that the store has recorded as sealed."""
     new_log_ids: frozenset[str]
