@@ -1,4 +1,4 @@
-"""A move to and from each server that is killed at its requests.
+"""A move to and from each server that is interrupted at its requests: killed, or cut off.
 
 A repeated move must make the target equal to the source, and the source must
 be as before.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ import pytest
 from groupkeeper.coordinator.core.records import GroupConfigs, TopicRecord
 from groupkeeper.storage.open import open_storage
 from tests.helpers.core.records import TOPIC_ID, commit, group_record
+from tests.helpers.storage.cut_proxy import CutProxy
+from tests.helpers.storage.kafka_access import KafkaAccess
 from tests.helpers.storage.moving import TIMEOUT_MS, TTL_MS, MovingProcess, Outcome, run_move
 from tests.helpers.storage.storage_owner import Owner
 
@@ -36,10 +39,10 @@ class Place:
         """Return the name of a store that does not exist yet."""
         return f"s{uuid.uuid4().hex}"
 
-    def url(self, name: str) -> str:
-        at = f"127.0.0.1:{self.server.port}"
+    def url(self, name: str, port: int | None = None) -> str:
+        at = f"127.0.0.1:{port or self.server.port}"
         if self.kind == "postgres":
-            url = self.server.url
+            url = str(self.server.url).replace(str(self.server.port), str(port or self.server.port))
             return f"{url}{'&' if '?' in url else '?'}schema={name}"
         return f"{self.kind}://{at}/{name}"
 
@@ -56,17 +59,17 @@ class Direction:
     def _file(self, name: str) -> str:
         return f"sqlite:///{self._folder / name}.db"
 
-    def source(self) -> str:
+    def source(self, port: int | None = None) -> str:
         if self.from_server:
-            return self.place.url(self._source)
+            return self.place.url(self._source, port)
         return self._file(self._source)
 
-    def target(self, name: str) -> str:
-        return self._file(name) if self.from_server else self.place.url(name)
+    def target(self, name: str, port: int | None = None) -> str:
+        return self._file(name) if self.from_server else self.place.url(name, port)
 
-    def pair(self, name: str) -> tuple[str, str]:
-        """Return the URLs of both stores."""
-        return self.source(), self.target(name)
+    def pair(self, name: str, port: int | None = None) -> tuple[str, str]:
+        """Return the URLs of both stores. ``port`` is that of a proxy in front of the server."""
+        return self.source(port), self.target(name, port)
 
 
 @pytest.fixture(
@@ -168,4 +171,36 @@ async def test_a_move_that_is_killed_again_and_again_completes(direction: Direct
         move = await stopped_at(direction.pair(target), step, in_flight=bool(number % 2))
         if move is not None:
             move.kill()
+    await check_completed(direction, target, wanted)
+
+
+@pytest.fixture
+async def proxy(place: Place, request: pytest.FixtureRequest) -> AsyncIterator[CutProxy]:
+    """A proxy in front of the server. Kafka's clients connect to the port that a broker names."""
+    if place.kind == "kafka":
+        access: KafkaAccess = request.getfixturevalue("kafka_access")
+        proxy = CutProxy(access.cut_port, access.proxy_port)
+    else:
+        proxy = CutProxy(place.server.port)
+    await proxy.start()
+    yield proxy
+    proxy.heal()
+    await proxy.stop()
+
+
+async def test_a_move_whose_server_becomes_silent_ends_and_completes(
+    direction: Direction, proxy: CutProxy
+) -> None:
+    wanted = await filled(direction.source())
+    target, steps = direction.place.new(), await steps_of(direction)
+    move = await stopped_at(direction.pair(target, proxy.port), steps // 2)
+    assert move is not None
+    proxy.cut("there", "back")
+    move.go_on()
+    try:
+        outcome = await asyncio.to_thread(move.outcome)
+    finally:
+        proxy.heal()
+        proxy.break_all()
+    assert "answer" in outcome.error
     await check_completed(direction, target, wanted)

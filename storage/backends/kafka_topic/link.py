@@ -46,6 +46,8 @@ FETCH_WAIT_MS: Final = 20
 _ALL: Final = -1
 _NO_PRODUCER: Final = -1
 _RETRY_S: Final = 0.02
+_PATIENCE: Final = 3
+"""A call is given up after this many times the time limit of one request."""
 _FIELDS_OF_VERSION_11: Final = 5
 _FIRST_RETRY_S: Final = 0.002
 """The pause before the first retry. This is usually enough for the broker to finish the previous
@@ -111,6 +113,7 @@ class KafkaLink:
         self._round_trips = round_trips
         self._client: AIOKafkaClient | None = None
         self._coordinators: dict[str, int] = {}
+        self._limit_s: float = _PATIENCE * options["request_timeout_ms"] / 1000
 
     async def connect(self, topics: Sequence[str] = ()) -> None:
         """Connect, and learn the leaders of these topics. Raises StoreBusy if this fails."""
@@ -256,10 +259,23 @@ class KafkaLink:
     ) -> Any:
         """Send a request until it is answered without a temporary error.
 
-        The caller limits the time. Raises Fenced if another process has acquired the transactional
-        id and no attempt can have been executed. Raises StorageError after any other permanent
-        error.
+        Raises StoreBusy if this takes too long. A daemon has shorter limits of its own, but a
+        command such as ``storage move`` has none. Raises Fenced if another process has acquired the
+        transactional id and no attempt can have been executed. Raises StorageError after any other
+        permanent error.
         """
+        try:
+            async with asyncio.timeout(self._limit_s):
+                return await self._repeat(call, node, moved, request, error_of)
+        except TimeoutError:
+            raise StoreBusy(
+                f"{self._name}: {call}: no answer from the brokers within {self._limit_s:.1f} s"
+            ) from None
+
+    async def _repeat(
+        self, call: str, node: Any, moved: Callable[[], None], request: Any, error_of: Any
+    ) -> Any:
+        """Send a request until it is answered without a temporary error, however long it takes."""
         pause_s, is_in_doubt = _FIRST_RETRY_S, False
         while True:
             self._round_trips[call] += 1

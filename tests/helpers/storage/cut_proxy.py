@@ -8,8 +8,9 @@ import asyncio
 class CutProxy:
     """Passes bytes in both directions until it is cut."""
 
-    def __init__(self, port: int) -> None:
-        self.port = 0
+    def __init__(self, port: int, own_port: int = 0) -> None:
+        """``port`` is that of the server. ``own_port`` 0 means any free port."""
+        self.port = own_port
         self.is_open = {"there": asyncio.Event(), "back": asyncio.Event()}
         self.heal()
         self._target = port
@@ -18,7 +19,7 @@ class CutProxy:
         self._writers: list[asyncio.StreamWriter] = []
 
     async def start(self) -> None:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:

@@ -26,6 +26,9 @@ class KafkaAccess:
         """The port for SASL over TLS."""
         self.tls_port = free_port()
         """The port for TLS with a certificate of the client."""
+        self.cut_port = free_port()
+        """The port for a proxy. Brokers tell clients of this port to use ``proxy_port``."""
+        self.proxy_port = free_port()
         make_certificates(folder)
 
     def settings(self, port: int) -> dict[str, str]:
@@ -35,11 +38,20 @@ class KafkaAccess:
             f"SASL_SSL://127.0.0.1:{self.sasl_port}",
             f"SSL://127.0.0.1:{self.tls_port}",
         ]
-        names = ("CONTROLLER:PLAINTEXT", "PLAINTEXT:PLAINTEXT", "SASL_SSL:SASL_SSL", "SSL:SSL")
+        cut = "CUT://127.0.0.1:{}"
+        names = (
+            "CONTROLLER:PLAINTEXT",
+            "PLAINTEXT:PLAINTEXT",
+            "SASL_SSL:SASL_SSL",
+            "SSL:SSL",
+            "CUT:PLAINTEXT",
+        )
         users = f'user_{USER}="{PASSWORD}" user_{STRANGER}="{PASSWORD}"'
         return {
-            "listeners": ",".join([*served, f"CONTROLLER://127.0.0.1:{port + 1}"]),
-            "advertised.listeners": ",".join(served),
+            "listeners": ",".join(
+                [*served, cut.format(self.cut_port), f"CONTROLLER://127.0.0.1:{port + 1}"]
+            ),
+            "advertised.listeners": ",".join([*served, cut.format(self.proxy_port)]),
             "listener.security.protocol.map": ",".join(names),
             "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
             "listener.name.sasl_ssl.plain.sasl.jaas.config": (

@@ -1,7 +1,7 @@
 """A move of a store in a process of its own, which stops at one of its requests to a server.
 
-The process suspends itself there, and the test then kills it. So a move can be interrupted at each
-of its steps.
+The process suspends itself there. The test then kills it, or lets it go on after the test has
+changed something. So a move can be interrupted at each of its steps.
 """
 
 from __future__ import annotations
@@ -73,6 +73,9 @@ class MovingProcess:
         self._process.kill()
         self._process.join()
         self._results.close()
+
+    def go_on(self) -> None:
+        os.kill(self.pid, signal.SIGCONT)
 
     def outcome(self) -> Outcome:
         """Wait until the move ends."""

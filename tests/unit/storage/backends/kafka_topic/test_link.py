@@ -10,12 +10,16 @@ from typing import Any
 import pytest
 from aiokafka import TopicPartition
 from aiokafka.consumer.fetcher import READ_COMMITTED, READ_UNCOMMITTED
-from aiokafka.errors import KafkaConnectionError, TopicAuthorizationFailedError
+from aiokafka.errors import (
+    KafkaConnectionError,
+    RequestTimedOutError,
+    TopicAuthorizationFailedError,
+)
 
 from groupkeeper.storage.backends.kafka_topic import link as link_module
 from groupkeeper.storage.backends.kafka_topic.link import Fence, Fenced, KafkaLink
-from groupkeeper.storage.base import StorageError
-from tests.helpers.runtime.virtual_loop import turns
+from groupkeeper.storage.base import StorageError, StoreBusy
+from tests.helpers.runtime.virtual_loop import turns, virtual_time
 
 FENCE = Fence("t-0", 7, 3)
 PLACE = TopicPartition("t", 0)
@@ -55,7 +59,8 @@ def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def a_link(*answers: int | Exception) -> tuple[KafkaLink, Broker]:
-    link, broker = KafkaLink({}, "kafka://a/t", Counter()), Broker(*answers)
+    link = KafkaLink({"request_timeout_ms": 1_000}, "kafka://a/t", Counter())
+    broker = Broker(*answers)
     link._client = broker  # type: ignore[assignment]
     return link, broker
 
@@ -97,6 +102,18 @@ async def test_a_commit_that_may_have_succeeded_is_not_called_fenced(before: int
 async def test_an_error_that_no_retry_can_solve_is_told():
     link, _ = a_link(TopicAuthorizationFailedError("t"))
     with pytest.raises(StorageError, match="kafka://a/t: TopicAuthorizationFailedError"):
+        await link.write("t", 0, (b"k", b"v"))
+
+
+@virtual_time
+@pytest.mark.parametrize("answer", [RequestTimedOutError(), NOT_AVAILABLE])
+async def test_a_call_without_an_answer_is_given_up(
+    monkeypatch: pytest.MonkeyPatch, answer: int | Exception
+):
+    monkeypatch.setattr(link_module, "_RETRY_S", 0.02)
+    link, _ = a_link(*[answer] * 1_000)
+    words = r"kafka://a/t: write: no answer from the brokers within 3\.0 s"
+    with pytest.raises(StoreBusy, match=words):
         await link.write("t", 0, (b"k", b"v"))
 
 
