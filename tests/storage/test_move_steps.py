@@ -1,4 +1,5 @@
-"""A move to and from each server that is interrupted at its requests: killed, or cut off.
+"""A move to and from each server that is interrupted at its requests: killed,
+suspended, or cut off.
 
 A repeated move must make the target equal to the source, and the source must
 be as before.
@@ -171,6 +172,45 @@ async def test_a_move_that_is_killed_again_and_again_completes(direction: Direct
         move = await stopped_at(direction.pair(target), step, in_flight=bool(number % 2))
         if move is not None:
             move.kill()
+    await check_completed(direction, target, wanted)
+
+
+@pytest.mark.parametrize("direction", ["from the server"], indirect=True)
+@pytest.mark.parametrize("share", [0.25, 0.5])
+async def test_a_suspended_move_notices_a_daemon_on_the_old_store(
+    direction: Direction, share: float
+) -> None:
+    """The daemon acknowledges a commit, which must not be missing after the move. A move that has
+    not read the store yet may begin again with it.
+    """
+    await filled(direction.source())
+    target, step = direction.place.new(), int(await steps_of(direction) * share)
+    move = await stopped_at(direction.pair(target), step)
+    assert move is not None
+    owner = await owner_of(direction.source()).start()
+    await owner.append(1, [commit("plain", 8)])
+    await owner.storage.close()
+    move.go_on()
+    if not (await asyncio.to_thread(move.outcome)).error:
+        assert await content(direction.target(target)) == owner.model.keys
+    await check_completed(direction, target, owner.model.keys)
+
+
+@pytest.mark.parametrize("direction", ["to the server"], indirect=True)
+async def test_a_suspended_move_writes_nothing_into_a_store_that_a_daemon_uses(
+    direction: Direction,
+) -> None:
+    wanted = await filled(direction.source())
+    target, step = direction.place.new(), await steps_of(direction) // 2
+    move = await stopped_at(direction.pair(target), step)
+    assert move is not None
+    owner = await owner_of(direction.target(target)).start()
+    before = owner.model.keys
+    move.go_on()
+    assert (await asyncio.to_thread(move.outcome)).error
+    await owner.reload()
+    assert owner.model.keys == before
+    await owner.storage.close()
     await check_completed(direction, target, wanted)
 
 

@@ -206,6 +206,31 @@ async def test_a_user_without_rights_learns_which(site: PostgresSite) -> None:
         site.server.url = url
 
 
+ADVISORY = "SELECT pg_advisory_xact_lock(hashtextextended('groupkeeper/' || current_schema, 0))"
+
+
+@pytest.mark.parametrize("lock", [ADVISORY, tables.GOES_ON.replace("life_id = $1", "true")])
+async def test_a_suspended_process_keeps_nobody_out_for_longer_than_its_lease(
+    site: PostgresSite, lock: str
+) -> None:
+    """It has sent the text of a new statement, but not its arguments. The server does not count
+    this session as idle, and a fold may hold its lock for a minute.
+    """
+    import asyncpg
+
+    driver = site.driver()
+    await driver.open(IDENTITY)
+    await driver.begin_life(NodeLife(1, "suspended", "host:1", 0))
+    settings = {"search_path": site.schema}
+    suspended = await asyncpg.connect(site.server.url, server_settings=settings)
+    await suspended.execute(f"BEGIN; {lock}")
+    await suspended.prepare("SELECT $1::integer")
+    owner = await site.owner()
+    await owner.append(0, [commit("g", 1)])
+    assert suspended.is_closed()
+    await driver.close()
+
+
 async def test_a_read_only_server_can_be_tried_again(site: PostgresSite) -> None:
     await site.execute("DROP ROLE IF EXISTS reader")
     await site.execute("CREATE ROLE reader LOGIN SUPERUSER")

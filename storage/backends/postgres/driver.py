@@ -8,9 +8,17 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Coroutine,
+    Mapping,
+    Sequence,
+)
 from functools import partial
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import asyncpg
 
@@ -30,6 +38,7 @@ from groupkeeper.storage.backends.journal.driver import (
 from groupkeeper.storage.backends.postgres import tables
 from groupkeeper.storage.backends.postgres.link import POOLER, ServerLink
 from groupkeeper.storage.backends.postgres.names import escaped, key_of, unescaped
+from groupkeeper.storage.backends.postgres.silent_sessions import SilentSessions
 from groupkeeper.storage.backends.postgres.url import PostgresUrl
 from groupkeeper.storage.backends.postgres.values import (
     logged_of,
@@ -69,7 +78,8 @@ class PostgresDriver:
 
         The server ends a statement that takes longer than ``append_timeout_ms``. A statement of a
         fold may take longer (``FOLD_TIMEOUT_S``), but it may not wait longer for a lock. The server
-        also ends a transaction that has no statement for ``lease_ttl_ms``. So a lock is held for a
+        also ends a transaction that has no statement for ``lease_ttl_ms``, and a process that waits
+        for its lock ends it if the server does not (``SilentSessions``). So a lock is held for a
         limited time.
         """
         self.name = url.name
@@ -86,6 +96,7 @@ class PostgresDriver:
             ServerLink(url.name, partial(self._connect, limit_s), limit_s, self.round_trips)
             for limit_s in (append_s, max(append_s, FOLD_TIMEOUT_S), append_s, append_s)
         ]
+        self._silent = SilentSessions(self._beats, lease_ttl_ms)
 
     async def _connect(self, statement_s: float) -> asyncpg.Connection:
         self.round_trips["connect"] += 1
@@ -121,7 +132,7 @@ class PostgresDriver:
             await self._prepare_tables(connection, identity)
 
         try:
-            await self._reads.in_transaction("open", prepare)
+            await self._past_silent(self._reads.in_transaction("open", prepare))
         except BaseException:
             await self.close()
             raise
@@ -160,6 +171,10 @@ class PostgresDriver:
             await self._identity(connection)
 
         await self._reads.run("open", look)
+
+    async def _past_silent(self, call: Coroutine[Any, Any, _T]) -> _T:
+        """Await a call of ``_reads`` that may wait for the lock of a suspended process."""
+        return await self._silent.end_while(self._reads, call)
 
     async def _lock(self, connection: asyncpg.Connection) -> None:
         """Lock the store, so that only one process at a time creates tables or registers itself
@@ -202,7 +217,7 @@ class PostgresDriver:
                 )
             return Begun(others, end)
 
-        return await self._reads.in_transaction("begin_life", begin)
+        return await self._past_silent(self._reads.in_transaction("begin_life", begin))
 
     async def lives(self) -> Sequence[NodeLife]:
         rows = await self._fetch("lives", tables.LIVES)
@@ -222,10 +237,10 @@ class PostgresDriver:
         )
 
     async def end_life(self, life_id: str, counter: int | None) -> bool:
-        done = await self._reads.run(
-            "end_life", lambda connection: connection.execute(tables.END_LIFE, life_id, counter)
-        )
-        return bool(done == "UPDATE 1")
+        async def end(connection: asyncpg.Connection) -> bool:
+            return bool(await connection.execute(tables.END_LIFE, life_id, counter) == "UPDATE 1")
+
+        return await self._past_silent(self._reads.run("end_life", end))
 
     async def ended_lives(self) -> Sequence[str]:
         rows = await self._fetch(

@@ -108,6 +108,14 @@ class ServerLink:
             self._connection = await self._connect()
         return self._connection
 
+    def server_pid(self) -> int | None:
+        """Return the process id of the server's side of the connection; None if there is none."""
+        connection = self._connection
+        if connection is None or connection.is_closed():
+            return None
+        pid: int = connection.get_server_pid()
+        return pid
+
     def drop(self) -> None:
         """Close the connection without waiting."""
         connection, self._connection = self._connection, None
