@@ -103,7 +103,10 @@ async def _held(source: OffsetStorage, identity: StoreIdentity) -> AsyncIterator
     """Open a store, acquire all its shards and yield their values. Release them at the end.
 
     Raises StorageError if another process has acquired them during this time, because it may have
-    written to them.
+    written to them. The check comes after the last read. In a store with a journal, ``release`` is
+    a transaction that checks that our own life goes on, so even a move that is suspended between
+    its last lines notices the other process. In topics of Kafka, ``_confirmed`` alone checks. A
+    process that starts with the store after this check is as one that starts after the move.
     """
     shards = all_shards(identity)
     await source.open(identity)

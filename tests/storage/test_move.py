@@ -86,8 +86,12 @@ async def a_virtual_source() -> JournalStorage:
     owner = await a_target(server)
     await owner.append(1, [commit("g", 1)])
     await owner.storage.close()
+    return virtual_storage(FakeDriver(server))
+
+
+def virtual_storage(driver: FakeDriver) -> JournalStorage:
     return JournalStorage(
-        FakeDriver(server), node_id=1, name="host:1", lease_ttl_ms=TTL_MS, timer_ms=virtual_ms
+        driver, node_id=1, name="host:1", lease_ttl_ms=TTL_MS, timer_ms=virtual_ms
     )
 
 
@@ -211,6 +215,75 @@ async def test_a_source_that_was_cut_off_counts_only_after_its_next_answer(
     words = "another process has used" if comes_back else "the old store does not answer"
     with pytest.raises(StorageError, match=words):
         await move(source, opening, IDENTITY)
+
+
+class Suspended:
+    """A move that is suspended at one of its calls, while a daemon uses the old store."""
+
+    def __init__(self, server: FakeServer, stop_at: int) -> None:
+        self.acknowledged: dict[Any, Any] = {}
+        """What the daemon has at its end; nothing if the move has ended before."""
+        self.is_late = False
+        """True if the source had executed the last transaction of the move before."""
+        self._server = server
+        self._stop_at = stop_at
+        self._calls = 0
+        self._daemon: asyncio.Task[None] | None = None
+        self._goes_on = asyncio.Event()
+        self._goes_on.set()
+
+    async def pause_source(self, call: str, is_done: bool) -> None:
+        await self._pause(is_late=(call, is_done) == ("release", True) or call == "end_life")
+
+    async def pause_target(self, call: str, is_done: bool) -> None:
+        await self._pause(is_late=False)
+
+    async def _pause(self, *, is_late: bool) -> None:
+        self._calls += 1
+        if self._calls == self._stop_at:
+            self.is_late = is_late
+            self._goes_on.clear()
+            self._daemon = asyncio.create_task(self._use())
+        await self._goes_on.wait()
+
+    async def _use(self) -> None:
+        try:
+            daemon = await Owner(virtual_storage(FakeDriver(self._server))).start()
+            await daemon.append(1, [commit("g", 2)])
+            await daemon.storage.close()
+            self.acknowledged = daemon.model.keys
+        finally:
+            self._goes_on.set()
+
+
+@virtual_time
+async def test_a_suspended_move_never_ends_well_without_what_a_daemon_acknowledged() -> None:
+    """Before its load it may begin again, and copies it. After its load it fails, up to its last
+    transaction on the source. What comes later is as after the end of the move.
+    """
+    outcomes: list[str] = []
+    for stop_at in range(1, 1_000):
+        server, target = FakeServer(), FakeServer()
+        owner = await Owner(virtual_storage(FakeDriver(server))).start()
+        await owner.append(1, [commit("g", 1)])
+        await owner.storage.close()
+        suspended = Suspended(server, stop_at)
+        source = virtual_storage(FakeDriver(server, suspended.pause_source))
+        driver = FakeDriver(target, suspended.pause_target)
+        try:
+            await move(source, journal_target(driver, IDENTITY, TTL_MS, virtual_ms), IDENTITY)
+        except StorageError:
+            outcomes.append("failed")
+            continue
+        if suspended.is_late or not suspended.acknowledged:
+            break
+        outcomes.append("copied")
+        copy = await Owner(virtual_storage(FakeDriver(target))).start()
+        assert copy.model.keys == suspended.acknowledged
+        await copy.storage.close()
+    assert suspended.is_late
+    assert outcomes[0] == "copied"
+    assert outcomes[-1] == "failed"
 
 
 async def test_a_copy_that_differs_is_noticed(tmp_path: Path) -> None:
