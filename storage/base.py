@@ -86,9 +86,10 @@ class StorageLimits(msgspec.Struct, frozen=True):
     False: an append writes one shard, and each shard has a queue of its own. Of the backends here,
     only topics of Kafka do this."""
     fold_after_requests: int = 0
-    """Folding begins when more written requests than this are not folded yet. Then the caller
-    passes all shards to an append, and the append also writes the present state of some groups.
-    Otherwise the caller passes only the shards that have something to write."""
+    """Folding begins when more written requests than this are not folded yet, or when no requests
+    come for some time. Then the caller passes all shards to an append, and the append also writes
+    the present state of some groups. Otherwise the caller passes only the shards that have
+    something to write."""
     sole_owner: bool = False
     """True: a lock keeps every other process out while the store is open (SQLite). If such a store
     refuses an append because of a newer lease, a second process has circumvented the lock. The
@@ -189,13 +190,13 @@ class OffsetStorage(LeaseStore, Protocol):
         further SavedOffsets follow. The later records may repeat changes that this state already
         contains. To apply a change twice has the same result as to apply it once.
 
-        A backend with one lane is loaded as a whole after every ``acquire``. The runtime appends
-        nothing to a lane while the lane is loaded.
+        After every ``acquire`` the runtime loads the shards before it appends to them. If the store
+        is not shared (``StorageLimits.shared``), the runtime loads all shards of a lane together,
+        and appends nothing to the lane during the load.
 
-        A shared store (``StorageLimits.shared``) is loaded shard by shard. The runtime appends to
-        other shards at the same time, and nothing to the shards that it loads. If such a store
-        cannot read a stored value, it raises StoreRefused. The runtime then loads each of the
-        shards alone, so that only the shard with this value stays LOADING.
+        If the store is shared, the runtime may load some shards and append to others at the same
+        time. If such a store cannot read a stored value, it raises StoreRefused. The runtime then
+        loads each of the shards alone, so that only the shard with this value stays LOADING.
         """
         ...
 
@@ -232,8 +233,8 @@ class OffsetStorage(LeaseStore, Protocol):
         """Check the store if the process that used it last did not close it. Return a line that
         says what is wrong with the store, or None.
 
-        The check may take long, and other calls may run at the same time. The runtime starts the
-        check when all shards are loaded.
+        The check may take long, and other calls may run at the same time. The daemon starts the
+        check when it is ready. A coordinator in another program does not start it.
         """
         ...
 
@@ -285,12 +286,12 @@ class LimitsReads(Protocol):
     def read_time_left_ms(self) -> int:
         """Return for how many milliseconds loaded shards may still answer reads. 0 means that reads
         must wait until the store has confirmed the leases. This must be cheap, because the runtime
-        calls it in each turn of the event loop.
+        calls it in each iteration of the event loop.
         """
         ...
 
     def lost(self, leases: Collection[Lease]) -> Collection[ShardId]:
-        """Return the shards whose lease this process has lost, as far as it knows.
+        """Return the shards whose lease this process has lost, as far as the process knows.
 
         The other leases are certain only while ``read_time_left_ms`` is above 0. Then no other
         process has owned such a shard since its lease was acquired.
@@ -309,7 +310,7 @@ class CanBeMoved(Protocol):
         subclass StoreTaken if another process has acquired the store.
 
         After the first failure every later call raises StoreRefused too, and the store refuses
-        every append and acquire. The runtime calls this each second.
+        every append and acquire. The runtime calls this each second, while all shards are loaded.
         """
         ...
 

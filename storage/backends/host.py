@@ -12,7 +12,7 @@ others:
 - A commit of several partitions is several calls of ``store``. A crash between them leaves only the
   first offsets stored. The client got no success for that commit, so it retries.
 - A write that lasts too long is not cancelled, because the coordinator could not know when it ends.
-  Until then, its group is neither written nor read. Other groups continue.
+  Until its end, the group is neither written nor read. Other groups continue.
 - There is no fence: two processes over one store overwrite each other. Run only one.
 - Topics are not stored. A configured topic is created at every start, under a new id. Offsets
   belong to the topic's name. The end of a partition is the largest offset of the groups named so

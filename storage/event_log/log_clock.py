@@ -69,9 +69,13 @@ class LogClock:
     ) -> None:
         """Begin a new log after the log ``after``, whose last durable append was at ``ts_ms``.
 
-        ``store`` is the recorded name of the store; "" if none is recorded. The store keeps a
-        recorded name. Otherwise it gets the name of the log ``after``. If ``after`` is None, it
-        gets the name of the new log in any case. If ``store`` is None, the name does not change.
+        The name of the store depends on ``store``, the name that the store has recorded:
+
+        - None: the name does not change.
+        - A name: it stays the name of the store.
+        - "", for a store without a recorded name: the name is now the id of the log ``after``.
+
+        If ``store`` is not None and ``after`` is None, the name is the id of the new log.
         """
         self._durable_log_id = after
         self._minted.clear()

@@ -37,8 +37,8 @@ class StoreReport:
     groups: int = 0
     offsets: int = 0
     unfolded: int = 0
-    """The number of requests that a start has to read from the log of a SQLite file, because no
-    later write contains their result."""
+    """The number of requests that a start has to read from the log of a SQLite file, because they
+    are not folded: no saved state of a group contains their results yet."""
     largest_group: str = ""
     largest_offsets: int = 0
     read_ms: float = 0.0
@@ -112,8 +112,8 @@ async def check_journal(
 
     To measure writes, the check registers as a user of the store for a moment. No other process can
     start in this time. If a process that used the store was killed, such as an earlier check, this
-    check first waits for ``lease_ttl_ms``, until the registration of the killed process (its life)
-    counts as dead. Nothing is written if a process uses the store.
+    check first waits until the registration of that process counts as dead (``lease_ttl_ms``).
+    Nothing is written if a process uses the store.
     """
     report = StoreReport()
     await driver.open(identity)

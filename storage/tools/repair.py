@@ -1,10 +1,14 @@
 """Mend a store with a journal, for ``groupkeeper storage check --repair``.
 
-A life is the time in which one process uses the store. The repair removes only nodes and rows of
-interrupted writes and of ended lives, which nobody needs. Before that, it ends the life of a
-process that was killed, such as an earlier repair, and applies the journals of ended lives to the
-stored values, as a start does. It keeps values that cannot be read, and nodes
-of the mirror, which may belong to another program.
+A *life* is the registration of a process with the store. A repair has three steps. The first two
+are those of a start:
+
+1. End the life of a process that was killed, such as an earlier repair.
+2. Apply the journals of ended lives to the stored values.
+3. Remove the nodes or rows that interrupted writes and ended lives have left. Nobody needs these.
+
+A repair keeps values that cannot be read. It also keeps the nodes of the mirror (a copy of the
+groups), because they may belong to another program.
 """
 
 from __future__ import annotations

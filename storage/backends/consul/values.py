@@ -127,9 +127,9 @@ class Parts:
         """If there are several versions, add to the batch the deletion of all except the present
         one. Return the versions that remain.
 
-        Each interrupted write leaves a version behind. Without this, they would fill the server's
-        memory if the writes of a large value are interrupted again and again, and one transaction
-        would have no room for the deletion of all of them.
+        Each interrupted write leaves a version behind. If the writes of a large value were
+        interrupted again and again, these versions would fill the server's memory. And one
+        transaction would have no room for the deletion of all of them.
         """
         if len(versions) < 2:
             return versions

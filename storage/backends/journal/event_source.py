@@ -142,8 +142,8 @@ class JournalEvents:
         how many stored values were deleted.
 
         Only events of logs that are recorded as sealed (``SealNote.log_ids``) are deleted. If the
-        store was set back to an older state, a new log has used the same seqs again, and its events
-        may be in no file yet.
+        store was set back to an older state, a new log uses the same seqs again. The events of the
+        new log may be in no file yet.
         """
         sealed_seq, entries = self._sealed_seq, self._own.entries()
         folded_to = entries[0].first_seq if entries else self._own.end().next_seq

@@ -4,8 +4,9 @@ A store has a transactional id for each shard. A producer of aiokafka has only o
 and connections and tasks of its own. So this module sends the requests of transactions itself, over
 one client that all shards share.
 
-A request that fails for a temporary reason is sent again. That is safe: the broker knows the number
-of each batch of a producer, and refuses a batch that it has already.
+A request that fails for a temporary reason is sent again. In a transaction this is safe: the broker
+knows the number of each batch of a producer, and refuses a batch that it has already. Only
+``write`` uses no transaction, so a retry may write its message twice.
 """
 
 from __future__ import annotations

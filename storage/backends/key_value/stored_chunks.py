@@ -23,7 +23,7 @@ from groupkeeper.storage.base import StorageError
 from groupkeeper.storage.segment_lines import EventDict
 
 READ_AT_ONCE: Final = 16
-"""The number of chunks that one call reads: about 1 MiB."""
+"""The number of chunks that one call reads. They have at most about 1 MiB."""
 
 ListChunks = Callable[[], Awaitable[Sequence[str]]]
 """Returns the names of all chunks."""

@@ -1,5 +1,5 @@
-"""Writes the mirror: copies of the groups for other programs (``storage.backends.mirror``), where
-Kafka's consumers before 0.9 kept their state in ZooKeeper.
+"""Writes the mirror, a copy of the groups for other programs (``storage.backends.mirror``). Its
+nodes are those in which Kafka's consumers before 0.9 kept their state.
 """
 
 from __future__ import annotations

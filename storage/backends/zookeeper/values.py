@@ -122,8 +122,8 @@ async def _delete_value(batch: FencedBatch, path: str, parts: Sequence[str]) -> 
 async def _without_leftovers(batch: FencedBatch, path: str, parts: Sequence[str]) -> list[str]:
     """Add the deletion of those parts that the present value does not have. Return the others.
 
-    Each interrupted write leaves parts behind. Without this, they would fill the server's memory if
-    the writes of a large value are interrupted again and again.
+    Each interrupted write leaves parts behind. If the writes of a large value were interrupted
+    again and again, these parts would fill the server's memory.
     """
     version = _version_of((await batch.session.get(path)).data)
     valid = [part for part in parts if part.startswith(f"{path}/{version}.")]

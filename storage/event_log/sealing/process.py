@@ -40,7 +40,8 @@ from groupkeeper.storage.python_child import child_environment, ignore_stop_sign
 COMMAND = (sys.executable, "-m", "groupkeeper.storage.seal")
 
 NICENESS: Final = 5
-"""Lets the event loop run first if there are not enough cores for both."""
+"""The increment of the process's nice value. If there are not enough cores, the daemon runs first.
+"""
 
 END_S: Final = 0.5
 """How long the process may work after the end of its stdin. It then exits in any case."""

@@ -85,8 +85,8 @@ class LogRetention:
         self.store = ""
         """The name of the store, for the manifest."""
         self.gone_log_ids: frozenset[str] = frozenset()
-        """The logs from which the last run deleted segments, and that have no line in the manifest
-        any more."""
+        """The logs whose last segment the last run deleted. The manifest has no line of these
+        logs."""
         self._deleted_from: set[str] = set()
 
     def run(self, log_ids: Iterable[str], sealed_seq: float = inf) -> list[Segment]:

@@ -44,7 +44,7 @@ from groupkeeper.storage.job_thread import JobThread
 from groupkeeper.storage.segment_lines import EventDict
 
 TRIM_PAUSE_S: Final = 0.02
-"""The pause between two deletions of rows. Appends can run in it."""
+"""The pause between two deletions of rows. Appends can run during the pause."""
 TRIM_TURNS: Final = 16
 """The number of deletions before the next step of sealing."""
 RETRY_S: Final = 5.0
