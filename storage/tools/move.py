@@ -1,8 +1,9 @@
 """Copy the groups of a store into another store, for ``groupkeeper storage move``.
 
-Both stores stay locked during the copy, so that no process can start with one of them. The copy can
-be repeated after an interruption: values that the target has already are not written again. At the
-end all values are read back and compared.
+Both stores stay locked during the copy, so that no process can start with one of them. If this
+process is suspended for longer than its leases live, another process may start with the source. The
+move then fails. A move that failed or was interrupted can be repeated: values that the target has
+already are not written again. At the end all values are read back and compared.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from groupkeeper.storage.codec.records import encode_saved, own_key
 from groupkeeper.storage.keyed import KeyedRecords
 
 PORTION_BYTES: Final = 1024 * 1024
-"""The approximate size of the values that are written at once."""
+"""The approximate size of the values that one call writes."""
 _LOOK_S: Final = 0.05
 _MOST_LOOKS: Final = 200
 """How often the end of a move asks whether the leases are confirmed: for 10 s in all."""
@@ -104,9 +105,10 @@ async def _held(source: OffsetStorage, identity: StoreIdentity) -> AsyncIterator
 
     Raises StorageError if another process has acquired them during this time, because it may have
     written to them. The check comes after the last read. In a store with a journal, ``release`` is
-    a transaction that checks that our own life goes on, so even a move that is suspended between
-    its last lines notices the other process. In topics of Kafka, ``_confirmed`` alone checks. A
-    process that starts with the store after this check is as one that starts after the move.
+    a transaction that checks that our own life has not ended. So even a move that was suspended
+    just before ``release`` notices the other process. In topics of Kafka, only ``_confirmed``
+    checks. A process that starts with the store after the check is like one that starts after the
+    move.
     """
     shards = all_shards(identity)
     await source.open(identity)
@@ -129,9 +131,9 @@ async def _confirmed(source: LimitsReads, leases: Sequence[Lease]) -> None:
     """Wait until the store has confirmed the leases, or one is lost.
 
     Raises StorageError if the store confirms nothing for some seconds. This process may have been
-    suspended, or cut off from the store, for so long that another one has acquired the shards and
-    written to them. ``renew`` alone would not notice this, because it returns only what the last
-    answer of the store said.
+    suspended, or cut off from the store, for so long that another process has acquired the shards
+    and written to them. ``renew`` alone would not notice this, because it returns only what the
+    last answer of the store said.
     """
     for _ in range(_MOST_LOOKS):
         if source.read_time_left_ms() or source.lost(leases):

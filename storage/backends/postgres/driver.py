@@ -78,9 +78,9 @@ class PostgresDriver:
 
         The server ends a statement that takes longer than ``append_timeout_ms``. A statement of a
         fold may take longer (``FOLD_TIMEOUT_S``), but it may not wait longer for a lock. The server
-        also ends a transaction that has no statement for ``lease_ttl_ms``, and a process that waits
-        for its lock ends it if the server does not (``SilentSessions``). So a lock is held for a
-        limited time.
+        also ends a transaction that has no statement for ``lease_ttl_ms``. If the server does not,
+        a process that waits for a lock of this transaction ends it (``SilentSessions``). So a lock
+        is held for a limited time.
         """
         self.name = url.name
         self.round_trips: Counter[str] = Counter()

@@ -2,9 +2,9 @@
 
 PostgreSQL ends a transaction by itself if its client sends no statement for a while
 (``idle_in_transaction_session_timeout``). But asyncpg sends a new statement in two steps: the text,
-and after the server's answer the arguments. Between them the server does not count the session as
-idle. If the process is suspended there, the session keeps its locks until ``statement_timeout``,
-which is a minute for a fold.
+and after the server's answer the arguments. Between these steps the server does not count the
+session as idle. If the process is suspended between them, the session keeps its locks until
+``statement_timeout``, which is a minute for a fold.
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ class SilentSessions:
         self._silent_ms = silent_ms
 
     async def end_while(self, of: ServerLink, call: Coroutine[Any, Any, _T]) -> _T:
-        """Return the result of a call over the link ``of``, which may wait for a lock."""
+        """Run a call over the link ``of``, and return its result. If the call waits for a lock of a
+        silent session, end that session.
+        """
         task = asyncio.ensure_future(call)
         try:
             while not (await asyncio.wait([task], timeout=self._silent_ms / 1000 / _LOOKS))[0]:

@@ -5,8 +5,9 @@ all data. The fold limits how much of the log a load has to read. If more reques
 are not folded, each append also folds a few groups: those whose rows have been out of date for the
 longest time. A large group is written in parts, one with each append.
 
-A group counts as folded only after the writer's thread has reported it. If a fold fails, the append
-does not. The group is retried later, and ``folded_row`` stays below its oldest change.
+A group counts as folded only after the writer's thread has reported it. A failed fold makes no
+append fail: its groups are folded later. ``folded_row`` is the last row that a load need not read.
+It stays below the oldest change of each group that is not folded.
 
 This file is long because choosing, encoding and counting groups share the state of one map.
 """
@@ -250,9 +251,12 @@ class FoldMap:
         change first.
 
         An append folds only while the log has too many unfolded requests, or if it has nothing else
-        to write. It may then fold no fewer groups than it changes, so the number of unfolded groups
-        falls. Call this in the same turn of the loop in which the append is encoded. The states of
-        the groups then contain exactly this append and all earlier ones.
+        to write. It may then fold ``MIN_SLICE_GROUPS`` groups, or as many groups as had no unfolded
+        change before this append. So the number of unfolded groups does not grow, unless
+        ``MAX_SLICE_GROUPS``, ``MAX_SLICE_BYTES`` or the retry of failed groups lowers this limit.
+
+        Call this in the same turn of the loop in which the append is encoded. The states of the
+        groups then contain exactly this append and all earlier ones.
         """
         made_dirty = self.note(row, changes)
         work = FoldWork(row, has_keyed or self._keyed_row is not None)

@@ -3,8 +3,8 @@ partitions.
 
 An append first writes its row of the log. A second statement then writes its keyed records into
 this table. A crash or a full disk between the two leaves only the row. So a load writes the records
-that the table lacks. Otherwise a later fold (which saves the state of groups) could set
-``folded_row`` past that row, and the next load would not read the row.
+that the table lacks. Otherwise a later fold, which saves the state of groups, could declare that
+row folded. The next load would then not read the row.
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ class SqliteOffsetStorage:
     epoch.
     """
 
-    def __init__(  # noqa: PLR0913 - seams for tests
+    def __init__(  # noqa: PLR0913 - some are only for tests
         self,
         path: str | Path,
         *,
@@ -121,8 +121,8 @@ class SqliteOffsetStorage:
         self._raised_epoch: LeaseEpoch = 0
         """The epoch that this process wrote last. Only the writer's thread uses it."""
         self._may_append = False
-        """True if an append may begin: after a load, while no append is in flight and none has
-        failed or was cancelled."""
+        """True if an append may begin: after a load, while no other append runs, and only if no
+        append since this load has failed or was cancelled."""
         self._is_released = False
         """True if the leases were released after an append that is known to be durable. Then
         ``close`` knows which rows are folded."""
@@ -206,7 +206,7 @@ class SqliteOffsetStorage:
         """
         self._may_append = self._is_released = False
         self._epoch = epoch = await self._run(partial(self._raise_epoch, owner))
-        self._may_append = False  # an append that was under way may have set it
+        self._may_append = False  # an append that ended during this call may have set it
         return {shard: Lease(shard, owner, epoch) for shard in shards}
 
     def _raise_epoch(self, owner: str) -> LeaseEpoch:

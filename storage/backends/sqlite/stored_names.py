@@ -86,8 +86,8 @@ def _is_repaired(
 ) -> bool:
     """Give a row the name in its record. Return False if another process has the lease.
 
-    If another row already has this name, delete this row: the other row was written after the
-    damage.
+    If another row already has this name, delete the damaged row: the other row was written after
+    the damage.
     """
     table, name, record, of_record = names
     ((data,),) = writer.execute(
