@@ -139,7 +139,7 @@ class _Landing:
             if found.lost is not None and self._recorded is not None:
                 self.elsewhere.add(self._recorded)
             before = work.progress.sealed_seq
-            # a single step: each one first searches a topic for the seq at which it begins
+            # a single step, because each step first searches a topic for the seq at which it begins
             work.step(limit_s=inf)
             work.finish(inf)
             self._log_ids, self._sealed_seq = work.log_ids, work.progress.sealed_seq

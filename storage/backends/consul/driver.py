@@ -117,7 +117,7 @@ class ConsulDriver(KeyValueDriver):
 
     def __init__(self, url: ConsulUrl, *, append_timeout_ms: int, lease_ttl_ms: int) -> None:
         """Raises ValueError if a file of TLS cannot be read."""
-        tls = url.tls()  # once: to read the system's authorities takes up to 0.1 s
+        tls = url.tls()  # only once, because it reads the system's authorities for up to 0.1 s
         mirror = None
         if url.mirror is not None:
             to_agent = partial(connect, url, tls)

@@ -236,7 +236,7 @@ class JournalStorage:
         """Begin a life of this process, after the lives of all other processes have ended. Wait for
         the end of lives that do not beat any more. Raises StoreRefused if another life beats.
         """
-        for begun_before in self._begun:  # it is unknown whether it began or ended
+        for begun_before in self._begun:  # lives that may not have ended
             await self._driver.end_life(begun_before, None)
         self._begun.clear()
         life = NodeLife(self._node_id, self._new_id(), self._name, counter=0)

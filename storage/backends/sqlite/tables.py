@@ -38,8 +38,8 @@ MIGRATIONS: Final[tuple[Migration, ...]] = (
             "row" INTEGER PRIMARY KEY, first_seq INTEGER NOT NULL, count INTEGER NOT NULL,
             payload TEXT NOT NULL
         )""",
-        # The folded state: the result of the log up to some row at or above fold.folded_row. A
-        # payload's head has folded_row too; the larger of the two is valid.
+        # The folded state: each group as it was after a row of the log, which is fold.folded_row or
+        # a later one. The head of a payload has folded_row too; the larger of the two is valid.
         """CREATE TABLE groups (
             shard INTEGER NOT NULL, group_id TEXT NOT NULL, state TEXT NOT NULL,
             PRIMARY KEY (shard, group_id)

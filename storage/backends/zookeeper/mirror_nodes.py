@@ -91,7 +91,7 @@ async def replace_offsets(
     for at in range(0, len(known), SETS_AT_ONCE):
         part = known[at : at + SETS_AT_ONCE]
         sets = [SetNode(f"{root}/{place}", b"%d" % changed[place]) for place in part]
-        with contextlib.suppress(TransactionRefused, OutcomeUnknown):  # then one by one, below
+        with contextlib.suppress(TransactionRefused, OutcomeUnknown):  # then each is written below
             await session.transact(*sets)
             written |= {place: changed.pop(place) for place in part}
     await for_each(lambda place: _put(session, f"{root}/{place}", b"%d" % changed[place]), changed)
