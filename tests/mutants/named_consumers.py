@@ -101,6 +101,13 @@ CONSUMERS: Final = (
         "the patterns of a group are resolved once and never again",
     ),
     Named(
+        f"{CONSUMER}/regexes.py",
+        "    if changed or group.subscriptions.metadata_hash(shard.image) "
+        "!= group.epochs.metadata_hash:\n",
+        "    if changed:\n",
+        "a member that changes to a pattern without topics keeps its partitions from others",
+    ),
+    Named(
         f"{CONSUMER}/behaviour.py",
         "        shard.restart_session(member)\n",
         "",

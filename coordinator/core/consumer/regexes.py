@@ -65,8 +65,11 @@ def resolve_if_due(shard: ShardState, group: ConsumerGroup, pattern: str | None)
 
 
 def work_done(shard: ShardState, group: ConsumerGroup, work: Work, outcome: WorkOutcome) -> bool:
-    """Record the topics of patterns, and begin a new epoch if they changed. Return False if the
-    work is not a ``PatternWork``.
+    """Record the topics of patterns. Begin a new epoch if they changed, or if the topics of the
+    group changed since its last epoch. Return False if the work is not a ``PatternWork``.
+
+    A heartbeat that replaces a pattern forgets the topics of the old one, and begins no epoch. If
+    the new pattern matches nothing, only the hash shows that the group has fewer topics.
     """
     if not isinstance(work, PatternWork):
         return False
@@ -91,7 +94,7 @@ def work_done(shard: ShardState, group: ConsumerGroup, work: Work, outcome: Work
             shard.record(ResolvedPattern(group.group_id, pattern, resolved), size_bytes)
     failure_events.add_not_resolved(shard, group, unusable, "this process cannot use it")
     failure_events.add_not_resolved(shard, group, too_large, "the group has no room for its topics")
-    if changed:
+    if changed or group.subscriptions.metadata_hash(shard.image) != group.epochs.metadata_hash:
         rebalance.bump(shard, group, "pattern_resolved", "")
     return True
 

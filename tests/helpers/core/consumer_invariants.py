@@ -14,6 +14,7 @@ from groupkeeper.coordinator.core.consumer.member import (
 )
 from groupkeeper.coordinator.core.consumer.reconciliation import ReconciliationState
 from groupkeeper.coordinator.core.consumer.subscriptions import (
+    _hash_of,
     names_bytes,
     pattern_bytes,
     subscription_of,
@@ -93,6 +94,11 @@ def _check_subscriptions(group: ConsumerGroup, where: str) -> None:
     if image is not None:
         existing = [image.by_name[topic] for topic in sorted(topics) if topic in image.by_name]
         assert subscriptions.existing(image) == existing, where
+        assert subscriptions._hash == _hash_of(existing), where
+        unresolved = subscriptions.pattern_counts.keys() - subscriptions.resolved.keys()
+        is_due = not (group.is_stale or group.resolving or unresolved)
+        if group.members and is_due:
+            assert group.epochs.metadata_hash == _hash_of(existing), f"{where}: old hash"
     for topic in topics:
         assert group.group_id in group.tally.subscribers.of([topic]), where
     names = sum(map(len, lists)) + sum(len(each.topics) for each in subscriptions.resolved.values())

@@ -11,7 +11,7 @@ from groupkeeper.coordinator.core.events import PatternRefused, of_client
 from groupkeeper.coordinator.core.group_type import GroupType
 from groupkeeper.coordinator.core.limits import CoreLimits
 from groupkeeper.coordinator.core.work import WorkFailed, WorkFailure
-from tests.helpers.core.consumer_members import ConsumerStub
+from tests.helpers.core.consumer_members import ConsumerStub, settle
 from tests.helpers.core.shard_driver import CLIENT, ORDERS, PAYMENTS, ShardDriver
 
 MIN_INTERVAL_MS = 10_000
@@ -55,6 +55,33 @@ def test_topics_that_match_since_begin_a_new_epoch(driver):
     driver.finish_work(PatternMatches(0, {".*": ("orders", "payments")}))
     a.beat()
     assert (a.epoch, set(a.held)) == (3, {ORDERS.topic_id, PAYMENTS.topic_id})
+
+
+def test_a_change_to_a_pattern_that_matches_nothing_gives_the_partitions_to_others(driver):
+    a = join(driver, "a", "orders|payments")
+    driver.finish_work(PatternMatches(0, {"orders|payments": ("orders", "payments")}))
+    b = ConsumerStub(driver, "b", topics=("orders",))
+    b.join()
+    settle(driver, [a, b])
+    assert a.held.keys() == {ORDERS.topic_id, PAYMENTS.topic_id}
+    epoch = a.epoch
+    a.beat(subscribed_topic_regex="nothing")
+    driver.finish_work(PatternMatches(0, {"nothing": ()}))
+    settle(driver, [a, b])
+    assert (a.epoch, b.epoch) == (epoch + 1, epoch + 1)
+    assert (a.held, b.held) == ({}, {ORDERS.topic_id: list(range(ORDERS.partitions))})
+
+
+def test_a_resolution_that_changes_nothing_begins_no_epoch(driver):
+    a = join(driver, "a", "o.*")
+    driver.finish_work(PatternMatches(0, {"o.*": ("orders",)}))
+    a.beat()
+    for _ in range(20):
+        driver.advance(REFRESH_MS // 20)
+        a.beat()
+    driver.finish_work(PatternMatches(0, {"o.*": ("orders",)}))
+    a.beat()
+    assert a.epoch == 2
 
 
 def test_a_failed_resolution_keeps_what_was_resolved_and_is_tried_again(driver):
