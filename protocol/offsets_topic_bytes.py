@@ -34,7 +34,8 @@ from groupkeeper.protocol.spans import written_tags
 
 OFFSET: Final = 1
 OFFSET_TYPES: Final = frozenset({0, OFFSET})
-"""The types of records with an offset. Only their keys end with a number, the partition."""
+"""The types of records that have a committed offset. Only their keys end with a partition number.
+"""
 GROUP: Final = 2
 CONSUMER_GROUP: Final = 3
 CONSUMER_MEMBER: Final = 5

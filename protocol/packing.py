@@ -169,7 +169,9 @@ def framed(
 
 
 MANY_PIECES: Final = 256
-"""The number of pieces from which ``framed_pieces`` does not join them first."""
+"""If there are at least this many pieces, ``framed_pieces`` does not join them before it adds the
+header.
+"""
 
 
 def framed_pieces(

@@ -253,7 +253,9 @@ def _close_spare(identity: FileIdentity) -> None:
 
 
 def _forget_all() -> None:
-    """Close all descriptors in a forked child. The parent process keeps the locks."""
+    """Close the descriptors of all lock files in a forked child. The parent process keeps the
+    locks.
+    """
     for file in _held.values():
         file.forget()
     for fds in _spare.values():

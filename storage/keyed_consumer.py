@@ -54,7 +54,7 @@ class KeyedConsumerGroup:
             self._targets[member_id] = saved.target
 
     def apply(self, record: ConsumerChange) -> None:
-        """Set or clear the keys of a record."""
+        """Store the values that a record sets, and delete those that it removes."""
         match record:
             case ConsumerGroupEpoch():
                 self._epoch = record.epoch

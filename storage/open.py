@@ -331,9 +331,10 @@ def read_events(
 
     Some stores have several logs, each with sequence numbers of its own. In PostgreSQL, ZooKeeper
     and Consul each node has a log: ``after_seq`` is then ``{"1": 17, "2": 3}``, by node id. In
-    topics of Kafka each shard has one: ``{"0": 17, "cluster": 3}``. One number is enough for a
-    single log, for example if only one node has used the store, or with ``group_id`` in topics.
-    Raises ValueError if one number is not enough.
+    topics of Kafka each shard has a log, and one more has the name ``cluster``: ``{"0": 17,
+    "cluster": 3}``. If there is only one log to read, one number is enough. This is so if only one
+    node has used the store. In topics of Kafka it is so if ``group_id`` is given, because then only
+    the log of that group's shard is read. Raises ValueError if one number is not enough.
 
     Any process of the same user may call this at any time. ``store`` and ``password`` are as for
     ``log_store``. ``storage.event_log.reader.read_events`` describes the other arguments and the

@@ -16,8 +16,8 @@ from groupkeeper.storage.connections.consul_session import ConsulSession
 
 
 class Claim:
-    """A claimed partition. The claim ends when it is released, or when its session or key is
-    deleted.
+    """A claimed partition: the member's session in Consul holds the lock on the partition's key.
+    The claim ends when it is released, or when the session or the key is deleted.
     """
 
     def __init__(

@@ -89,7 +89,9 @@ class GroupKeys:
 
 
 def checked_name(name: str, what: str) -> str:
-    """Return a name that can be part of a key. Raises ValueError for any other name."""
+    """Return ``name`` unchanged. Raises ValueError if it cannot be a part of a key. ``what`` says
+    in the message what it names.
+    """
     if name in ("", ".", "..") or len(name) > LONGEST_NAME or re.search(r"[/\x00-\x1f\x7f]", name):
         raise ValueError(
             f"{name[:LONGEST_NAME]!r} cannot name a {what}: must be 1 to {LONGEST_NAME} characters "

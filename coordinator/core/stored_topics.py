@@ -131,7 +131,9 @@ class StoredTopics(Collection[tuple[str, str, StoredPartitions]]):
 
 
 def _of_topic(stored: dict[int, SavedOffset], topic_id: str) -> dict[int, SavedOffset]:
-    """Copy the offsets, except the offsets of another topic with the same name."""
+    """Copy the offsets of the topic with this id. Leave out offsets of an earlier topic that had
+    the same name and was deleted. Offsets without a topic id are copied too.
+    """
     for o in stored.values():
         if o.topic_id and o.topic_id != topic_id:
             return {p: o for p, o in stored.items() if not o.topic_id or o.topic_id == topic_id}

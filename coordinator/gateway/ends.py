@@ -46,7 +46,7 @@ class UpstreamEnds:
         is_ours: Callable[[], bool],
     ) -> None:
         """``live_groups`` yields the groups of each shard, by group id. ``run`` asks for nothing
-        while ``is_ours`` returns False, because the upstream may be another cluster by mistake.
+        while ``is_ours`` returns False, because the upstream may then be the wrong cluster.
         """
         self._cluster = cluster
         self._topics = topics

@@ -47,7 +47,8 @@ class Asking(NamedTuple):
     """The objects and functions with which ``OwnNodeRequests`` asks a broker."""
 
     link: Callable[[LinkOwner, frozenset[int]], BrokerLink | None]
-    """Connects to a broker that is not in the set. Returns None if there is no other broker."""
+    """Connects to a broker. The set has the ids of the brokers that have failed for the present
+    request: the link leads to none of these. Returns None if every broker is in the set."""
     addresses: Addresses
     offline: Callable[[int, int], Handle | None]
     """Returns the handler that answers this API key and version if no broker can be reached. None

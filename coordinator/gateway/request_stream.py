@@ -176,8 +176,9 @@ class RequestStream(FedBytes):
 
 
 def _is_gathered(key: int, treatment: Treatment) -> bool:
-    """Return True if a request must be read as a whole. Metadata is, because we answer it ourselves
-    if no broker can be reached.
+    """Return True if the whole request must be read before any byte of it is passed on. Among the
+    requests that only have their reply changed, this is so for Metadata: we answer it ourselves if
+    no broker can be reached.
     """
     if treatment is Treatment.PASSED:
         return False

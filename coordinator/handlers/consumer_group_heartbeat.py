@@ -131,7 +131,7 @@ def _refusal_of(
 
 
 def render(result: ConsumerGroupHeartbeatResult, exchange: Exchange) -> bytes:
-    """Return the reply frame, and set ``exchange.error``."""
+    """Return the response frame, and set ``exchange.error``."""
     last = exchange.last
     if result is last.answer:  # the core repeats the result of a heartbeat that changes nothing
         body = last.answer_body

@@ -62,7 +62,9 @@ The cache outlives the topic: 100,000 partitions would need 2.6 MB for each vers
 
 _INDEX = struct.Struct(">i")
 _INDEX_AT = 2
-"""The position of the partition's index in its encoded row, after the error."""
+"""Where the partition number begins in an encoded partition of a Metadata response: after the error
+code.
+"""
 
 
 class ShownTopic(NamedTuple):

@@ -62,8 +62,9 @@ class CoordinatorConfig(CoreLimits):
     """For how many members repeated refusals may be counted at the same time. If there are more,
     the oldest count ends early, and its event is written."""
     max_riding_events: int = number(20_000, least=0)
-    """How many events without records may wait for an append. At some 500 bytes each that is 10 MB.
-    An event with long names counts as several.
+    """The largest number of events that may wait for an append of other records. They come from
+    requests and timers that changed nothing in the store. At about 500 bytes an event, the limit is
+    about 10 MB. An event with long names counts as several.
     """
     max_gathered_requests: int = number(8_192, least=1)
     """How many requests may gather for one append. With 50,000 commits a second, an append of 100

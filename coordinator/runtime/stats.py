@@ -98,7 +98,8 @@ class Stats:
     refused_overload: int = 0
     """Requests refused because too much waited for storage."""
     events_dropped: int = 0
-    """Events without records that were dropped: too many waited, or their shard was dropped."""
+    """Dropped events of requests and timers that changed nothing in the store. They were dropped
+    because too many waited for an append, or because their shard was dropped."""
     bugs: int = 0
     """Exceptions inside the core. Each one reloaded its shard."""
     tickets_failed: int = 0

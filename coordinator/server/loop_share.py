@@ -4,7 +4,7 @@ iteration of the event loop.
 Each connection has a time limit in a turn, but there may be 10,000 connections. So all of them
 together get ``max_s`` in one turn for the work that they left, and as much for new bytes. After
 that, incoming bytes are only read, and their requests begin in a later turn. So other users of the
-loop (the HTTP port, the store, timers) wait no longer than that.
+loop (the HTTP port, the store, timers) wait at most about twice ``max_s``.
 """
 
 from __future__ import annotations

@@ -312,7 +312,7 @@ def collect(rows: DataFrame) -> Rows:
 
 
 def top_rows(rows: DataFrame, *order: Column | str) -> tuple[Rows, int]:
-    """Return the first MAX_ROWS rows in an order, and the number of all rows."""
+    """Return the first MAX_ROWS rows in the given order, and the number of all rows."""
     counted = rows.count()
     return collect(rows.orderBy(*order).limit(MAX_ROWS)), counted
 

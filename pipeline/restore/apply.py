@@ -85,7 +85,9 @@ the plan deletes the committed offset."""
 
 
 class Purpose(NamedTuple):
-    """The purpose of a plan; see the fields of ``Content``."""
+    """What a plan is made for, for example to restore the offsets of a past moment. ``Content``
+    explains each field.
+    """
 
     kind: PlanKind
     source: str

@@ -82,8 +82,8 @@ _SHARD_BITS: Final = 31
 epochs."""
 _SMALL_EPOCHS: Final = 1 << 22
 _LARGE: Final = _SMALL_EPOCHS << _SEQ_BITS
-"""The number that is added to every order with a large epoch. It is larger than any order with a
-small epoch.
+"""``event_order`` adds this number if the epoch is large. So every event with a large epoch sorts
+after every event with a small one.
 """
 
 

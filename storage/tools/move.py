@@ -36,7 +36,9 @@ PORTION_BYTES: Final = 1024 * 1024
 """The approximate size of the values that one call writes."""
 _LOOK_S: Final = 0.05
 _MOST_LOOKS: Final = 200
-"""How often the end of a move asks whether the leases are confirmed: for 10 s in all."""
+"""At its end a move asks at most this many times whether the leases are confirmed. This takes 10 s
+in all.
+"""
 
 Key = tuple[ShardId, bool, str]
 Values = dict[Key, bytes]

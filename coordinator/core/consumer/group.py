@@ -101,10 +101,10 @@ class ConsumerGroup(Group):
         self.resolving = False
         """True while the runtime finds the topics of the patterns."""
         self.last_resolution_ms: int | None = None
-        """When the last resolution of the patterns began (monotonic ms)."""
+        """When the runtime last began to find the topics of the patterns (monotonic ms)."""
         self.resolved_version = -1
-        """``TopicImage.version`` of the last resolution. It is -1 after a load, because versions
-        count from the start of the process."""
+        """The version of the ``TopicImage`` in which the topics of the patterns were last found. It
+        is -1 after a load, because versions count from the start of the process."""
         self.retry_at_ms = 0
         """When the target may be computed again after a failure (monotonic ms)."""
         self.rebalance_started_ms: int | None = None

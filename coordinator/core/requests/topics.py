@@ -138,7 +138,9 @@ class AlterGroupConfigs(ClusterRequest, frozen=True):
 
 
 class ChangeUpstreamResult(ClusterResult, frozen=True):
-    """The answer to a ChangeUpstream: an error of the whole request (as in ChangeTopics)."""
+    """The answer to a ChangeUpstream: one error for the whole request. It is NOT_CONTROLLER while
+    the shard is loading.
+    """
 
 
 class ChangeUpstream(ClusterRequest, frozen=True):

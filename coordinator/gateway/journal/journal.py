@@ -315,7 +315,7 @@ class Journal:
         result: TxnOffsetCommitResult,
         done: Callable[[TxnOffsetCommitResult], None],
     ) -> None:
-        """Process the answer of the shard: write the record if offsets are pending, else answer."""
+        """Answer with the result of the shard. If offsets are pending, write the record first."""
         if not result.is_pending:
             self._in_flight.pop(write.pending_id, None)
             done(result)

@@ -129,10 +129,11 @@ class _Attempts:
         self._pause_s = FIRST_RETRY_S
 
     def are_over(self, outcome: WriteOutcome, markers: int) -> bool:
-        """Return True if the record must not be sent again.
+        """Return True if no further attempt to write the record may begin.
 
         After a marker of the producer its transaction has ended. In transaction version 1 the next
-        transaction may have the same epoch, so another attempt could become a part of it.
+        transaction may have the same epoch. So a further attempt could write the record into that
+        next transaction.
         """
         if outcome is WriteOutcome.WRITTEN:
             return False

@@ -48,7 +48,8 @@ class KeyValueDriver(ABC):
     """No events are added to a chunk that is larger than this. Each fold writes the newest chunk
     again."""
     max_chunks: ClassVar[int]
-    """The most chunks that are kept."""
+    """The largest number of chunks of events that the store keeps. If there are more, the oldest
+    are deleted."""
 
     def __init__(self, name: str, mirror: Mirror | None) -> None:
         self.name = name

@@ -24,7 +24,8 @@ CHUNK_BYTES: Final = 64 * 1024
 """
 
 MAX_CHUNKS: Final = 256
-"""The most chunks that are kept. They have about 16 MiB: half a million commits of ten partitions.
+"""The largest number of chunks that the store keeps. They have about 16 MiB: half a million commits
+of ten partitions.
 """
 
 _LINES_BYTES: Final = 512 * 1024

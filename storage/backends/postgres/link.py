@@ -44,8 +44,8 @@ POOLER: Final = (
     "connection: name the server itself in storage.url"
 )
 """The advice for a connection through PgBouncer. PgBouncer refuses search_path at the start of a
-connection, or, if it is configured so, ignores it. With pooling by transaction, prepared statements
-are lost too."""
+connection, or, if it is configured so, ignores it. If PgBouncer pools by transaction, the server of
+the next transaction may not know the prepared statements."""
 
 
 class ServerLink:

@@ -407,7 +407,7 @@ class ZooKeeperDriver(KeyValueDriver):
     # --- leftovers --------------------------------------------------------------------------------
 
     async def _value_parents(self) -> list[str]:
-        """Return the paths of all nodes whose children have values."""
+        """Return the paths of all znodes whose children have values."""
         root = self._nodes.root
         parents = [self._nodes.events]
         for kind in (f"{root}/groups", f"{root}/keyed"):
