@@ -138,6 +138,12 @@ CONSUMERS: Final = (
         "after many topics were deleted, patterns match no topic any more",
     ),
     Named(
+        f"{RUNTIME}/pattern_index.py",
+        "        if pattern.version == image.version:\n",
+        "        if pattern.version >= 0:\n",
+        "a pattern never matches the topics that come later",
+    ),
+    Named(
         CONVERSION,
         "    if request.member_epoch != JOIN_EPOCH:\n",
         "    if request.member_epoch < 0:\n",

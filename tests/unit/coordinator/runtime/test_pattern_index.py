@@ -137,6 +137,43 @@ async def test_other_work_of_the_loop_goes_on_between_slices(met, monkeypatch):
 
 
 @virtual_time
+async def test_names_are_learned_and_topics_sorted_in_slices(monkeypatch):
+    """Each look at the timer takes as long as a slice."""
+    monkeypatch.setattr(module, "MANY_AT_ONCE", 10)
+    monkeypatch.setattr(module, "NAMES_AT_ONCE", 40)
+    names = [f"orders.{number:02}" for number in range(40)]
+    topics = Topics(*reversed(names))
+    elapsed_s = 0.0
+
+    def timer():
+        nonlocal elapsed_s
+        elapsed_s += module.SLICE_S * 1.5
+        return elapsed_s
+
+    async with an_index(topics, timer=timer) as index:
+        outcome = begin(index, "orders.*")
+        learned = []
+        after = 0
+        while not outcome.done():
+            await turns()
+            if len(index._names) not in learned:
+                learned.append(len(index._names))
+            after += len(index._names) == len(names)
+        assert learned == [10, 20, 30, 40]
+        assert after >= 1 + 4 + 4, "it is compared, sorted and merged"
+        assert (await outcome).topics == {"orders.*": tuple(names)}
+
+
+@virtual_time
+async def test_topics_are_sorted_once_for_all_groups():
+    topics = Topics("orders.b", "orders.a")
+    async with an_index(topics) as index:
+        first = await begin(index, "orders.*", group_id="g")
+        second = await begin(index, "orders.*", group_id="h")
+        assert second.topics["orders.*"] is first.topics["orders.*"]
+
+
+@virtual_time
 async def test_topics_that_appear_between_slices_are_left_for_the_next_time(met):
     topics = Topics("orders.a")
     async with an_index(topics) as index:
