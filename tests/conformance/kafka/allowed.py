@@ -136,6 +136,11 @@ def _larger(kafka: Any, ours: Any) -> bool:
     return kafka == 0 and ours > 0
 
 
+def _larger_share(kafka: Any, ours: Any) -> bool:
+    """Partitions: a third of them in Kafka, half of them here."""
+    return (len(kafka), len(ours)) == (4, 6)
+
+
 def _one_alone(kafka: Any, ours: Any) -> bool:
     return _ours_alone(kafka, ours) or _kafkas_alone(kafka, ours)
 
@@ -659,6 +664,36 @@ DECISIONS: tuple[Decision, ...] = (
                 "a_member_waits_while_a_static_one_is_replaced",
                 "describe_groups",
                 r"groups\.(protocol_data|members\.member_(metadata|assignment))",
+                _kafkas_alone,
+            ),
+        ),
+    ),
+    Decision(
+        "A member without topics gets no partitions",
+        "ConsumerGroupHeartbeat, ConsumerGroupDescribe",
+        "all",
+        "the partitions assigned to the members, and their targets",
+        "A member that joins with an empty list of topics begins no epoch. If the group waits for "
+        "its assignment interval and the join computes the target, Kafka divides the topics as if "
+        "the new member had those of the others. Nobody reads its share before the next epoch. We "
+        "divide the topics among the members that subscribe to them.",
+        (
+            _rule(
+                "a_newcomer_without_topics_while_a_target_is_owed",
+                "consumer_group_heartbeat",
+                "assignment.topic_partitions.partitions",
+                _larger_share,
+            ),
+            _rule(
+                "a_newcomer_without_topics_while_a_target_is_owed",
+                "consumer_group_describe",
+                "groups.members.target_assignment.topic_partitions.partitions",
+                _larger_share,
+            ),
+            _rule(
+                "a_newcomer_without_topics_while_a_target_is_owed",
+                "consumer_group_describe",
+                "groups.members.target_assignment.topic_partitions",
                 _kafkas_alone,
             ),
         ),

@@ -169,6 +169,29 @@ def a_second_member_within_the_assignment_interval(case: Case) -> None:
     look(case)
 
 
+def own_interval(case: Case, milliseconds: int) -> None:
+    """Give the group an assignment interval of its own."""
+    asked = change(GROUP, case.group, ("consumer.assignment.interval.ms", SET, str(milliseconds)))
+    case.pair.ask("incremental_alter_configs", 1, resources=[asked], validate_only=False)
+    case.wait(300)
+
+
+@edge()
+def a_newcomer_without_topics_while_a_target_is_owed(case: Case) -> None:
+    own_interval(case, 3_000)
+    a, b, c = members(case, "a", "b", "c")
+    a.join()
+    b.join()
+    look(case)
+    case.wait(3_500)
+    c.join(version=1, subscribed_topic_names=[])
+    look(case)
+    a.heartbeat()
+    b.heartbeat()
+    c.heartbeat()
+    look(case)
+
+
 @edge(88)
 def a_partition_moves_to_a_second_member(case: Case) -> None:
     a, b = members(case, "a", "b")

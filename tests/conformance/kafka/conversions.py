@@ -8,13 +8,13 @@ from typing import Any
 
 from groupkeeper.protocol.consumer_protocol import Subscription, encode_subscription
 from tests.conformance.kafka.case import Case, edge
-from tests.conformance.kafka.configs import GROUP, SET, change
 from tests.conformance.kafka.consumer_groups import (
     Member,
     classic_assignment,
     classic_group,
     look,
     members,
+    own_interval,
     settled,
 )
 from tests.conformance.kafka.settings import INITIAL_DELAY_MS, SHORT_MS, TOPIC
@@ -26,13 +26,6 @@ def subscribed(*owned: int, topic: str = TOPIC) -> list[tuple[str, bytes]]:
     """The protocols of a classic member that says what it owns."""
     held = {TOPIC: [*owned]} if owned else {}
     return [("range", encode_subscription(Subscription(1, [topic], None, held)))]
-
-
-def own_interval(case: Case, milliseconds: int) -> None:
-    """Give the group an assignment interval of its own."""
-    asked = change(GROUP, case.group, ("consumer.assignment.interval.ms", SET, str(milliseconds)))
-    case.pair.ask("incremental_alter_configs", 1, resources=[asked], validate_only=False)
-    case.wait(300)
 
 
 @edge(115)

@@ -319,9 +319,9 @@ class MixedLiver:
             speaker.id = speaker.chosen_id
         topics = (settings.TOPIC,) if act.topics is None else act.topics
         pattern = self._pattern(act)
-        if self.described.get("group_state") == "Assigning" and settings.TOPIC not in topics:
-            # Kafka computes the target that it owes as if the newcomer had the same topics as all
-            # others: it does not look at the subscriptions again if a join begins no epoch.
+        if self.described.get("group_state") == "Assigning" and not topics:
+            # docs/understand/differences.md#a-member-without-topics-gets-no-partitions: all that
+            # follows would differ too
             topics, pattern = (settings.TOPIC,), None
         speaker.join(act.version, topics, pattern)
 
