@@ -320,8 +320,8 @@ class MixedLiver:
         topics = (settings.TOPIC,) if act.topics is None else act.topics
         pattern = self._pattern(act)
         if self.described.get("group_state") == "Assigning" and not topics:
-            # docs/understand/differences.md#a-member-without-topics-gets-no-partitions: all that
-            # follows would differ too
+            # All that follows would differ too, see
+            # docs/understand/differences.md#a-member-without-topics-gets-no-partitions
             topics, pattern = (settings.TOPIC,), None
         speaker.join(act.version, topics, pattern)
 
