@@ -15,8 +15,7 @@ RARE = {
     50: "a timer rings once, and nothing else makes its shard look",
     117: "members stay away from a sync phase, and nobody joins",
     97: "a member stays away from a sync phase that the others end",
-    35: "a member is silent for a session after its sync",
-    350: "the same",
+    213: "a member is silent for a session after its sync",
     36: "an append fails while the next one of its shard waits",
     26: "a load comes between the parts of a group",
     74: "the store fails within a fold of SQLite, of a group or of one of its parts, and "
@@ -54,6 +53,7 @@ SEEN_BY = {
     "a static member that a join phase puts out": 5,
     "a static member that was replaced and is told that it is unknown": 3,
     "a stop that answers nobody": 5,
+    "a sync whose answer does not count": 213,
     "a sweep that takes a topic that stands": 4,
     "a sweep that takes offsets without an id": 1,
     "a sync phase that never ends": 117,
