@@ -146,6 +146,13 @@ MINUTES_SCHEMA: Final = struct_of(
 computed from it.
 """
 
+PEAKS_SCHEMA: Final = struct_of(
+    (STRING, "store group"),
+    (LONG, "minute_ms lag"),
+    (DATE, "dt"),
+)
+"""The table ``_carried/peaks`` (``gold.peaks``): the largest lag of each group and hour."""
+
 VIEWS: Final[Mapping[str, tuple[str, StructType]]] = {
     **{f"gold_{name}": (f"gold/{name}", schema) for name, schema in GOLD_SCHEMAS.items()},
     **{f"silver_{name}": (f"silver/{name}", schema) for name, schema in SILVER_SCHEMAS.items()},

@@ -6,18 +6,28 @@ The computation reads bronze (the table of events), and the carried rows of the 
 one. It writes new folders and changes no existing one. ``publish`` makes the new folders valid.
 
 A day is called grown if it only got new events since it was computed. Then most tables need only
+<<<<<<< HEAD
 the new events. Their rows of silver are written into new files, beside the existing files. Their
 sums are added to the existing sums, from which gold is computed. Any other day is computed in the
 same steps, as if all of its events were new.
+=======
+the new events. These become new rows of silver, next to the existing files, and are added to the
+sums from which gold is computed. Any other day is computed in the same steps, with all of its
+events as new ones.
+
+If the first of the days has grown, tables with minutes keep their rows from before the first new
+event (``pipeline.tables.hours``). Later days are computed from their beginning, because their
+offsets at midnight may have changed.
+>>>>>>> 14293eb6 (Keep the files of earlier hours when a large day grows)
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import date
-from functools import cached_property
+from datetime import date, timedelta
+from functools import cached_property, reduce
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import DataFrame, Observation, SparkSession
@@ -33,10 +43,27 @@ from groupkeeper.pipeline.log.columns import (
 from groupkeeper.pipeline.spark.session import is_small
 from groupkeeper.pipeline.tables import gold, silver
 from groupkeeper.pipeline.tables.bronze import Contents, read_events
-from groupkeeper.pipeline.tables.columns import GOLD_SCHEMAS, MINUTES_SCHEMA, SILVER_SCHEMAS
+from groupkeeper.pipeline.tables.columns import (
+    GOLD_SCHEMAS,
+    MINUTES_SCHEMA,
+    PEAKS_SCHEMA,
+    SILVER_SCHEMAS,
+)
 from groupkeeper.pipeline.tables.files import link_files
+from groupkeeper.pipeline.tables.gold import MINUTE_MS
+from groupkeeper.pipeline.tables.hours import (
+    BY_HOUR,
+    HOURS_TABLE,
+    LARGE_DAY_EVENTS,
+    PEAKS_TABLE,
+    Since,
+    add_hours,
+    begin_ms,
+    held_by_hour,
+    since_minute,
+)
 from groupkeeper.pipeline.tables.lag import lag_1m
-from groupkeeper.pipeline.tables.lake import DAY, Lake, add_days, empty
+from groupkeeper.pipeline.tables.lake import DAY, Lake, add_days, empty, file_names
 from groupkeeper.pipeline.tables.pointer import Pointer, folder_of
 from groupkeeper.pipeline.tables.rebalances import rebalances
 from groupkeeper.pipeline.tables.small import by_day, frame, read_days, write_rows
@@ -53,6 +80,8 @@ TABLES: Final = (
     *(f"gold/{table}" for table in GOLD_SCHEMAS),
     *(f"_carried/{table}" for table in ("events", "forgotten", "newest", "offsets", "ends")),
     "_carried/minutes",
+    HOURS_TABLE,
+    PEAKS_TABLE,
 )
 """All tables that have versions."""
 
@@ -104,12 +133,11 @@ class Computation:
         samples = self._kept("silver/end_offsets", silver.end_offsets(new))
         sessions, episodes = self._lives(known) if has_others else self._no_lives()
 
-        minutes = gold.minutes(deltas, others)
-        if self.grown:
-            known_minutes = self._valid("_carried/minutes", MINUTES_SCHEMA)
-            minutes = gold.added_minutes(minutes.unionByName(known_minutes))
-        minutes = self._kept("_carried/minutes", minutes)
-        newest = self._kept("_carried/newest", gold.newest_by_day(minutes))
+        since = self._since(deltas, others, samples)
+        minutes = self._minutes(deltas, others, since)
+        # the sums and last changes of earlier hours, and then of each minute
+        sums = minutes.unionByName(self._earlier(HOURS_TABLE, MINUTES_SCHEMA, since))
+        newest = self._kept("_carried/newest", gold.newest_by_day(sums))
         standing = self.carried("offsets", STANDING_SCHEMA)
         known_offsets = self._valid("_carried/offsets", STANDING_SCHEMA)
         changes = gold.all_changes(deltas, others)
@@ -121,13 +149,71 @@ class Computation:
 
         if self.grown:
             samples = samples.unionByName(self._valid("silver/end_offsets", samples.schema))
-        lag = lag_1m(minutes, newest, standing, samples, ends, self.days)
-        lag = self._published("lag_1m", lag)
-        self._published("commit_rate_1m", gold.commit_rate_1m(minutes))
+        since_ms = None if since.is_whole else since.minute_ms
+        lag = lag_1m(sums, newest, standing, samples, ends, self.days, since_ms)
+        lag = self._kept("gold/lag_1m", self._with_kept(lag, since))
+        peaks = self._peaks(lag, since)
+        self._kept("gold/commit_rate_1m", gold.commit_rate_1m(minutes))
         self._published("audit", self._audit(deltas, others, new, known))
-        self._published("group_daily", gold.group_daily(minutes, sessions, episodes, lag, known))
+        self._published("group_daily", gold.group_daily(sums, sessions, episodes, peaks, known))
         for table in APPENDED:
             self._append(table)
+        for table in BY_HOUR:
+            self._keep_earlier(table, since)
+
+    def _since(self, *tables: DataFrame) -> Since:
+        """Return the moment from which the first day is computed again: the first minute with a row
+        of ``tables``, or the beginning of the day if it has not only grown.
+        """
+        day = self.days[0]
+        whole = Since(day, begin_ms(day))
+        if day not in self.grown:
+            return whole
+        folders = self.valid.days[day].tables
+        names = [
+            name
+            for table in BY_HOUR
+            if table in folders
+            for name in file_names(self.spark, self.lake.path(folders[table]))
+        ]
+        times = (rows.where(F.col(DAY) == day).select("ts_ms") for rows in tables)
+        ((first,),) = reduce(DataFrame.unionByName, times).agg(F.min("ts_ms")).collect()
+        after = begin_ms(day + timedelta(1))
+        since = since_minute(day, after if first is None else first - first % MINUTE_MS, names)
+        # without sums of hours, nothing is known about earlier files
+        has_hours = since is not None and (not since.hour or HOURS_TABLE in folders)
+        return since if since is not None and has_hours else whole
+
+    def _minutes(self, deltas: DataFrame, others: DataFrame, since: Since) -> DataFrame:
+        """Write the sums of the minutes, and those of the hours of large days. Return the former,
+        from the first hour whose files are written again.
+        """
+        minutes = gold.minutes(deltas, others)
+        if self.grown:
+            known = self._again("_carried/minutes", MINUTES_SCHEMA, since)
+            minutes = gold.added_minutes(minutes.unionByName(known))
+        minutes = self._kept("_carried/minutes", minutes)
+        if self.large_days:
+            large = minutes.where(F.col(DAY).isin(*self.large_days))
+            self._write(HOURS_TABLE, gold.hours(large))
+        return minutes
+
+    def _peaks(self, lag: DataFrame, since: Since) -> DataFrame:
+        """Write the largest lag of each group and hour of the large days. Return the largest lags
+        of the groups, from ``lag`` and from earlier hours.
+        """
+        names = (DAY, "store", "group", "lag")
+        if self.large_days:
+            large = lag.where(F.col(DAY).isin(*self.large_days))
+            self._write(PEAKS_TABLE, gold.peaks(large))
+        earlier = self._earlier(PEAKS_TABLE, PEAKS_SCHEMA, since)
+        return lag.select(*names).unionByName(earlier.select(*names))
+
+    @cached_property
+    def large_days(self) -> list[date]:
+        """The days whose tables with minutes have a file for each hour."""
+        events = self.contents.coverage.events
+        return [day for day in self.days if events(day) >= LARGE_DAY_EVENTS]
 
     def _lives(self, known: DataFrame) -> tuple[DataFrame, DataFrame]:
         """Write the tables about members and rebalances. Return the rows of silver's
@@ -196,14 +282,39 @@ class Computation:
         return self._valid(f"_carried/{table}", schema, [self.before] if self.before else [])
 
     def _valid(
-        self, table: str, schema: StructType, days: Collection[date] | None = None
+        self,
+        table: str,
+        schema: StructType,
+        days: Collection[date] | None = None,
+        is_wanted: Callable[[str], bool] | None = None,
     ) -> DataFrame:
         """Read the valid rows of a table for some days; by default, for the days that have
-        grown.
+        grown. With ``is_wanted``, read only the files for whose names it returns True.
         """
         wanted = self.grown if days is None else days
         folders = [path for day, path in self.valid.folders(table).items() if day in wanted]
-        return read_days(self.spark, self.lake, table, folders, schema)
+        return read_days(self.spark, self.lake, table, folders, schema, is_wanted)
+
+    def _earlier(self, table: str, schema: StructType, since: Since) -> DataFrame:
+        """Read the rows of the first day from the files that are not written again."""
+        if since.is_whole:
+            return empty(self.spark, schema)
+        return self._valid(table, schema, [since.day], since.is_earlier)
+
+    def _again(self, table: str, schema: StructType, since: Since) -> DataFrame:
+        """Read the rows of the days that have grown, without those of ``_earlier``."""
+        if since.is_whole:  # the first day may not have grown: its rows are then made anew
+            return self._valid(table, schema)
+        first = self._valid(table, schema, [since.day], since.is_again)
+        return first.unionByName(self._valid(table, schema, [*self.grown.keys() - {since.day}]))
+
+    def _with_kept(self, lag: DataFrame, since: Since) -> DataFrame:
+        """Add the known rows before the minute, of the files that are written again."""
+        if since.is_whole:
+            return lag
+        schema = GOLD_SCHEMAS["lag_1m"]
+        known = self._valid("gold/lag_1m", schema, [since.day], since.is_again)
+        return lag.unionByName(known.where(F.col("minute_ms") < since.minute_ms))
 
     def _write(self, table: str, rows: DataFrame) -> None:
         """Write a table into new folders, one for each day that has rows."""
@@ -211,12 +322,19 @@ class Computation:
             self._write_held(table, rows)
             return
         began = time.monotonic()
+        if table in BY_HOUR:
+            days = add_hours(rows, self.lake.path(table), self.version, self.large_days)
+        else:
+            days = self._add_days(table, rows)
+        for day in days:
+            self.tables[day][table] = folder_of(table, day, self.version)
+        self.progress(f"{table} ({time.monotonic() - began:.1f} s)")
+
+    def _add_days(self, table: str, rows: DataFrame) -> Collection[date]:
         seen = Observation()
         rows_seen = rows.observe(seen, F.collect_set(DAY).alias("days"))
         add_days(rows_seen, self.lake.path(table), self.version)
-        for day in seen.get.get("days") or ():
-            self.tables[day][table] = folder_of(table, day, self.version)
-        self.progress(f"{table} ({time.monotonic() - began:.1f} s)")
+        return seen.get.get("days") or ()
 
     def _write_held(self, table: str, rows: DataFrame) -> pa.Table:
         """Write a small table like ``_write``, but without Spark's writer, and return its rows."""
@@ -224,7 +342,11 @@ class Computation:
         held = rows.toArrow()
         for day, of_day in by_day(held):
             folder = self.tables[day][table] = folder_of(table, day, self.version)
-            write_rows(self.spark, self.lake.path(folder), of_day)
+            parts: Iterable[tuple[str, pa.Table]] = [("part", of_day)]
+            if table in BY_HOUR:
+                parts = held_by_hour(of_day, is_large=day in self.large_days)
+            for name, of_part in parts:
+                write_rows(self.spark, self.lake.path(folder), of_part, name)
         self.progress(f"{table} ({time.monotonic() - began:.1f} s)")
         return held
 
@@ -238,6 +360,21 @@ class Computation:
             written = self.tables[day].setdefault(table, folder)
             if written != folder:
                 link_files(self.spark, self.lake.path(folder), self.lake.path(written))
+
+    def _keep_earlier(self, table: str, since: Since) -> None:
+        """Add the files of earlier hours of the first day to the folder of its new files."""
+        folder = None if since.is_whole else self.valid.days[since.day].tables.get(table)
+        if folder is None:
+            return
+        names = file_names(self.spark, self.lake.path(folder))
+        if not any(map(since.is_earlier, names)):
+            return
+        of_day = self.tables[since.day]
+        if table not in of_day and all(map(since.is_earlier, names)):
+            of_day[table] = folder
+            return
+        written = of_day.setdefault(table, folder_of(table, since.day, self.version))
+        link_files(self.spark, self.lake.path(folder), self.lake.path(written), since.is_earlier)
 
 
 _OFFSETS: Final = ("topics", "lost")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -62,8 +63,14 @@ def replace_local(place: Path, content: bytes) -> None:
     beside.replace(place)
 
 
-def link_files(spark: SparkSession, folder: str, to_folder: str) -> None:
-    """Add the files of ``folder`` to ``to_folder``. They also stay in ``folder``.
+def link_files(
+    spark: SparkSession,
+    folder: str,
+    to_folder: str,
+    is_wanted: Callable[[str], bool] = lambda _: True,
+) -> None:
+    """Add the files of ``folder`` to ``to_folder``: those for whose names ``is_wanted`` returns
+    True. They also stay in ``folder``.
 
     On this machine the files are linked, so nothing is copied. Object stores and other file systems
     have no such links, so the files are copied.
@@ -72,21 +79,35 @@ def link_files(spark: SparkSession, folder: str, to_folder: str) -> None:
     target, _ = hadoop_path(spark, to_folder)
     here, there = (_local(each, file_system) for each in (place, target))
     if here is not None and there is not None:
-        link_local(here, there)
+        link_local(here, there, is_wanted)
         return
-    copy_files(spark, file_system, place, target)
+    copy_files(spark, file_system, place, target, is_wanted)
 
 
-def copy_files(spark: SparkSession, file_system: Any, folder: Any, to_folder: Any) -> None:
+def copy_files(
+    spark: SparkSession,
+    file_system: Any,
+    folder: Any,
+    to_folder: Any,
+    is_wanted: Callable[[str], bool] = lambda _: True,
+) -> None:
     """Copy the files of a folder into another folder of the same file system, whatever its kind."""
     copy = _jvm(spark).org.apache.hadoop.fs.FileUtil.copy
+    # otherwise the first copied file would get the name of the folder
+    file_system.mkdirs(to_folder)
     for each in file_system.listStatus(folder):
-        copy(file_system, each.getPath(), file_system, to_folder, False, file_system.getConf())
+        if is_wanted(str(each.getPath().getName())):
+            copy(file_system, each.getPath(), file_system, to_folder, False, file_system.getConf())
 
 
-def link_local(folder: Path, to_folder: Path) -> None:
+def link_local(
+    folder: Path, to_folder: Path, is_wanted: Callable[[str], bool] = lambda _: True
+) -> None:
     """Add the files of a folder to another folder of this machine, as hard links or as copies."""
+    to_folder.mkdir(parents=True, exist_ok=True)
     for file in folder.iterdir():
+        if not is_wanted(file.name):
+            continue
         try:
             (to_folder / file.name).hardlink_to(file)
         except OSError:  # a file system without links, such as some mounts

@@ -22,6 +22,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from groupkeeper.pipeline.tables.bronze import with_day
+from groupkeeper.pipeline.tables.hours import of_hour
 from groupkeeper.pipeline.tables.lake import DAY
 from groupkeeper.pipeline.tables.offsets import (
     OFFSET_KEY,
@@ -87,6 +88,13 @@ def added_minutes(rows: DataFrame) -> DataFrame:
         *(F.max_by(name, "order").alias(name) for name in ("offset", "is_set")),
         *(F.sum(name).alias(name) for name in _SUMS),
     )
+
+
+def hours(minutes: DataFrame) -> DataFrame:
+    """Combine the rows of ``minutes`` that have the same offset and hour. ``minute_ms`` is the
+    beginning of the hour.
+    """
+    return added_minutes(minutes.withColumn("minute_ms", of_hour(F.col("minute_ms"))))
 
 
 def newest_by_day(minutes: DataFrame) -> DataFrame:
@@ -257,7 +265,8 @@ def group_daily(
     """Return one row for each group and day, with numbers about its commits, members and
     rebalances.
 
-    All arguments cover the same days. ``members`` is the number at the end of the day.
+    All arguments cover the same days. Of ``minutes`` and ``lag``, rows of the same hour may be
+    combined (``hours`` and ``peaks``). ``members`` is the number at the end of the day.
     ``max_partition_lag`` is the largest lag of one partition.
     """
     key = (DAY, "store", "group")
@@ -295,6 +304,14 @@ def group_daily(
         *(F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in counts),
         F.max("max_partition_lag").alias("max_partition_lag"),
     )
+
+
+def peaks(lag: DataFrame) -> DataFrame:
+    """Return the largest lag of each group and hour. ``minute_ms`` is the beginning of the hour.
+    ``lag`` is null if the lag was never known.
+    """
+    hour = of_hour(F.col("minute_ms")).alias("minute_ms")
+    return lag.groupBy(DAY, "store", "group", hour).agg(F.max("lag").alias("lag"))
 
 
 def _is_today(at_ms: str) -> Column:

@@ -11,18 +11,20 @@ from pyspark.sql import functions as F
 from pyspark.sql.window import WindowSpec
 
 from groupkeeper.pipeline.log.kinds import DATA_STORE
-from groupkeeper.pipeline.tables.gold import MINUTE_MS, PARTITION_KEY, minute, without_overtaken
+from groupkeeper.pipeline.tables.gold import PARTITION_KEY, minute, without_overtaken
+from groupkeeper.pipeline.tables.hours import begin_ms
 from groupkeeper.pipeline.tables.lake import DAY
 from groupkeeper.pipeline.tables.offsets import OFFSET_KEY, event_order
 
 
-def lag_1m(
+def lag_1m(  # noqa: PLR0913  the tables from which it is computed
     minutes: DataFrame,
     newest: DataFrame,
     standing: DataFrame,
     samples: DataFrame,
     known_ends: DataFrame,
     days: Sequence[date],
+    since_ms: int | None = None,
 ) -> DataFrame:
     """Return the lag of each committed offset: one row for each minute in which it may have
     changed.
@@ -41,6 +43,10 @@ def lag_1m(
     ``minutes``, ``newest`` (``newest_by_day``) and ``samples`` (``silver.end_offsets``) are the
     tables of ``days``. ``standing`` and ``known_ends`` are the offsets and ends at the end of the
     day before the first one.
+
+    ``since_ms`` is the beginning of a minute of the first day: only rows from this minute on are
+    returned. They are computed from the last change of each offset before it, and the last end. So
+    rows of ``minutes`` before it may be combined (``gold.hours``).
     """
     ends = (
         samples.select(*PARTITION_KEY, minute(), "offset", event_order().alias("order"))
@@ -55,11 +61,15 @@ def lag_1m(
     value = F.when(F.col("is_set"), F.col("offset")).otherwise(_NO_OFFSET).alias("offset")
     moves = minutes.select(*OFFSET_KEY, "minute_ms", value, "order")
     stood = standing.select(*OFFSET_KEY, long_ago, "offset", event_order().alias("order"))
-    moves = without_overtaken(moves.unionByName(stood), OFFSET_KEY, "minute_ms")
+    moves = moves.unionByName(stood)
+    if since_ms is not None:
+        ends = _from(since_ms, ends, PARTITION_KEY, "minute_ms")
+        moves = _from(since_ms, moves, OFFSET_KEY, "order")
+    moves = without_overtaken(moves, OFFSET_KEY, "minute_ms")
     keys = newest.select(*OFFSET_KEY).union(standing.select(*OFFSET_KEY)).distinct()
     rows = moves.unionByName(_ends_of(keys, ends), allowMissingColumns=True)
     # so each day is complete, and no reader needs the last row of the day before
-    midnights = F.array(*(F.lit(_midnight_ms(day)).cast("long") for day in days))
+    midnights = F.array(*(F.lit(begin_ms(day)).cast("long") for day in days))
     first = keys.select(*OFFSET_KEY, F.explode(midnights).alias("minute_ms"))
     rows = rows.unionByName(first, allowMissingColumns=True)
     # A minute may have several rows. Each is computed from all of them; only the last is kept.
@@ -77,13 +87,26 @@ def lag_1m(
     known = known.withColumn(DAY, F.to_date(F.timestamp_millis("minute_ms")))
     is_there = F.col("offset") != _NO_OFFSET
     has_gone = F.col("moved_ms") == F.col("minute_ms")
-    in_days = known.where(F.col(DAY).isin(*days) & (is_there | has_gone)).drop("moved_ms")
+    is_wanted = F.col(DAY).isin(*days) & (is_there | has_gone)
+    if since_ms is not None:
+        is_wanted &= F.col("minute_ms") >= since_ms
+    in_days = known.where(is_wanted).drop("moved_ms")
     # greatest ignores nulls
     lag = F.greatest(F.col("end_offset") - F.col("offset"), F.lit(0))
     is_known = F.col("end_offset").isNotNull() & (F.col("offset") >= 0)
     return in_days.withColumns(
         {"offset": F.when(is_there, F.col("offset")), "lag": F.when(is_known, lag)}
     )
+
+
+def _from(since_ms: int, rows: DataFrame, key: Sequence[str], last_by: str) -> DataFrame:
+    """Return the rows from a minute on. Of the rows before it, return one for each key: the row
+    with the largest ``last_by``.
+    """
+    values = [name for name in rows.columns if name not in key]
+    last = (F.max_by(name, last_by).alias(name) for name in values)
+    before = rows.where(F.col("minute_ms") < since_ms).groupBy(*key).agg(*last)
+    return rows.where(F.col("minute_ms") >= since_ms).unionByName(before)
 
 
 def _ends_of(keys: DataFrame, ends: DataFrame) -> DataFrame:
@@ -117,10 +140,6 @@ def _last_end(so_far: WindowSpec) -> Column:
     is_older = least["minute_ms"] < true["minute_ms"]
     # greatest ignores nulls
     return F.greatest(true["end"], F.when(~F.coalesce(is_older, F.lit(False)), least["end"]))
-
-
-def _midnight_ms(day: date) -> int:
-    return (day - date(1970, 1, 1)).days * 24 * 60 * MINUTE_MS
 
 
 _NO_OFFSET: Final = -1

@@ -7,7 +7,7 @@ a day carries to the next day.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -127,12 +127,22 @@ def empty(spark: SparkSession, schema: StructType) -> DataFrame:
 
 
 def read_folders(
-    spark: SparkSession, lake: Lake, table: str, folders: Collection[str], schema: StructType
+    spark: SparkSession,
+    lake: Lake,
+    table: str,
+    folders: Collection[str],
+    schema: StructType,
+    is_wanted: Callable[[str], bool] | None = None,
 ) -> DataFrame:
-    """Read some folders of a table. Without folders, return an empty table."""
+    """Read some folders of a table. Without folders, return an empty table. With ``is_wanted``,
+    read only the files for whose names it returns True.
+    """
     reader = spark.read.schema(schema).option("basePath", lake.path(table))
     # a version before 0.2.0.dev5 wrote its files beside the folders of versions (``v=17``)
     versions = [lake.path(folder) for folder in folders if has_version(folder)]
+    if is_wanted is not None:
+        names = ((folder, name) for folder in versions for name in file_names(spark, folder))
+        versions = [f"{folder}/{name}" for folder, name in names if is_wanted(name)]
     others = [lake.path(f"{folder}/*.parquet") for folder in folders if not has_version(folder)]
     parts = [reader.parquet(*paths).select(schema.names) for paths in (versions, others) if paths]
     if not parts:
@@ -141,14 +151,16 @@ def read_folders(
     return rows.coalesce(1) if is_small(spark) else rows  # one partition needs no shuffle
 
 
-def write_days(table: DataFrame, path: str, *more_partitions: str) -> None:
+def write_days(table: DataFrame, path: str, *more_partitions: str, name: str = "part") -> None:
     """Write whole days: replace the folders of the days in ``table``, and keep all others.
 
     With ``more_partitions``, only folders of the same day and partition are replaced. A second call
-    with the same rows changes nothing, so an interrupted job can be repeated.
+    with the same rows changes nothing, so an interrupted job can be repeated. The name of each file
+    begins with ``name`` and the number of its partition.
     """
     writer = table.write.mode("overwrite").option("partitionOverwriteMode", "dynamic")
     writer = writer.option("maxRecordsPerFile", MAX_FILE_ROWS)
+    writer = writer.option("mapreduce.output.basename", name)
     writer.partitionBy(DAY, *more_partitions).parquet(path)
 
 
@@ -157,10 +169,10 @@ MAX_FILE_ROWS: Final = 5_000_000
 tasks can read it."""
 
 
-def add_days(table: DataFrame, path: str, version: int) -> None:
+def add_days(table: DataFrame, path: str, version: int, name: str = "part") -> None:
     """Write days of a table into new folders of this version. Existing folders stay."""
     # not mode("append"): it would also move the finished tasks of a killed job into the table
-    write_days(table.withColumn(VERSION, F.lit(version)), path, VERSION)
+    write_days(table.withColumn(VERSION, F.lit(version)), path, VERSION, name=name)
 
 
 def finish_replacing(spark: SparkSession, path: str, beside: str) -> None:
@@ -190,6 +202,12 @@ def exists(spark: SparkSession, path: str) -> bool:
     """Return True if a file or folder exists."""
     place, file_system = hadoop_path(spark, path)
     return bool(file_system.exists(place))
+
+
+def file_names(spark: SparkSession, path: str) -> list[str]:
+    """Return the names of a folder's Parquet files."""
+    files, file_system = hadoop_path(spark, f"{path}/*.parquet")
+    return [str(each.getPath().getName()) for each in file_system.globStatus(files) or ()]
 
 
 def file_sizes(spark: SparkSession, path: str) -> list[int]:

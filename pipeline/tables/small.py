@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 import uuid
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -56,29 +56,41 @@ def by_day(rows: pa.Table) -> Iterator[tuple[date, pa.Table]]:
         yield day, of_day.drop_columns([DAY])
 
 
-def write_rows(spark: SparkSession, folder: str, rows: pa.Table) -> None:
-    """Write a file with the rows into a folder. Readers see the whole file or none."""
+def write_rows(spark: SparkSession, folder: str, rows: pa.Table, name: str = "part") -> None:
+    """Write a file with the rows into a folder. Readers see the whole file or none. The name of the
+    file begins with ``name``.
+    """
     import pyarrow.parquet as pq
 
     content = io.BytesIO()
     pq.write_table(rows, content, compression="zstd")
-    replace_file(spark, f"{folder}/part-{uuid.uuid4()}.parquet", content.getvalue())
+    replace_file(spark, f"{folder}/{name}-{uuid.uuid4()}.parquet", content.getvalue())
 
 
 def read_days(
-    spark: SparkSession, lake: Lake, table: str, folders: Collection[str], schema: StructType
+    spark: SparkSession,
+    lake: Lake,
+    table: str,
+    folders: Collection[str],
+    schema: StructType,
+    is_wanted: Callable[[str], bool] | None = None,
 ) -> DataFrame:
     """Read some folders of a table, like ``read_folders``. If the files are small and on this
     machine, this process reads them, because a scan by Spark costs several times more.
     """
     if is_small(spark) and folders:
-        held = _read_held(local_path(spark, lake.root), folders, schema)
+        held = _read_held(local_path(spark, lake.root), folders, schema, is_wanted)
         if held is not None:
             return frame(spark, held, schema) if held.num_rows else empty(spark, schema)
-    return read_folders(spark, lake, table, folders, schema)
+    return read_folders(spark, lake, table, folders, schema, is_wanted)
 
 
-def _read_held(root: Path | None, folders: Collection[str], schema: StructType) -> pa.Table | None:
+def _read_held(
+    root: Path | None,
+    folders: Collection[str],
+    schema: StructType,
+    is_wanted: Callable[[str], bool] | None,
+) -> pa.Table | None:
     """Return the rows of some folders. Return None if Spark must read them: they are large, missing
     or not on this machine, or another version wrote columns of other types.
     """
@@ -87,15 +99,19 @@ def _read_held(root: Path | None, folders: Collection[str], schema: StructType) 
     if root is None:
         return None
     files = {folder: list(_files_in(root / folder)) for folder in folders}
+    if not all(files.values()):
+        return None
+    if is_wanted is not None:
+        files = {each: [file for file in files[each] if is_wanted(file.name)] for each in files}
     sizes = [file.stat().st_size for of_folder in files.values() for file in of_folder]
-    if not all(files.values()) or sum(sizes) > MAX_HELD_BYTES:
+    if sum(sizes) > MAX_HELD_BYTES:
         return None
     wanted = to_arrow_schema(schema)
     try:
         parts = [_read_file(file, each, wanted) for each in files for file in files[each]]
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError):
         return None
-    return pa.concat_tables(parts)
+    return pa.concat_tables([wanted.empty_table(), *parts])
 
 
 def _files_in(folder: Path) -> Iterator[Path]:

@@ -140,3 +140,17 @@ def test_files_of_other_file_systems_are_copied(spark, folders):
     names = {file.name for file in folders[1].iterdir() if not file.name.endswith(".crc")}
     assert names == {"part-0.parquet", "part-1.parquet"}
     assert len(list(folders[0].iterdir())) == 1
+
+
+@pytest.mark.parametrize("is_local", [True, False])
+def test_only_the_wanted_files_come_into_a_folder_that_is_new(spark, folders, tmp_path, is_local):
+    old = folders[0]
+    (old / "hour-00007-.parquet").write_bytes(b"rows")
+    new = tmp_path / "v=3"
+    if is_local:
+        link_files(spark, str(old), str(new), lambda name: name.startswith("hour"))
+    else:
+        (place, file_system), (target, _) = (hadoop_path(spark, str(each)) for each in (old, new))
+        copy_files(spark, file_system, place, target, lambda name: name.startswith("hour"))
+    names = {file.name for file in new.iterdir() if not file.name.endswith(".crc")}
+    assert names == {"hour-00007-.parquet"}
