@@ -22,7 +22,9 @@ from groupkeeper.coordinator.core.consumer.assigning import (
 from groupkeeper.coordinator.core.work import Work
 
 LARGE_US: Final = 5_000
-"""The longest estimated time, in microseconds, of an assignment that may run on the event loop."""
+"""The longest estimated time, in microseconds, of an assignor that may run on the event loop. The
+steps before and after it are not counted, because they run on the loop in any case.
+"""
 _US_PER_PART: Final = 0.3
 """Microseconds for each member and each partition, if all members have the same subscription. We
 measured 0.16."""
