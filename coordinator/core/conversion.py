@@ -1,7 +1,8 @@
 """Groups that change their type because a request of the other protocol arrives.
 
-See docs/spec/migration.md. Only this module knows both types of groups. A conversion is one record
-of the whole group. All checks are made before anything is answered or changed.
+See docs/spec/migration.md. Only this module and ``shard``, which creates groups, know both types of
+groups. A conversion is one record of the whole group. All checks are made before anything is
+answered or changed.
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ ELSEWHERE = {
         (39, 44, 111), "while a shard loads: unit/coordinator/runtime, by a slow store"
     ),
     **dict.fromkeys((86, 112), "patterns: unit/coordinator/core/consumer, conformance"),
-    104: "a restart in mid-reconciliation: storage/test_released_versions.py",
+    104: "a restart in mid-reconciliation: conformance/kafka/test_restarts.py",
     115: "damaged subscriptions: unit/coordinator/core/test_conversion.py",
     116: "share groups, not served",
     **dict.fromkeys((75, 76, 81, 82), "transactions, not served"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from graphlib import CycleError
 
 import pytest
@@ -39,6 +40,18 @@ def test_every_folder_of_the_coordinator_is_a_box():
     folders = [p.parent.name for p in (ROOT / "coordinator").glob("*/__init__.py")]
     assert len(folders) > 8
     assert [name for name in folders if f'["coordinator/{name}"]' not in picture()] == []
+
+
+def test_every_part_of_the_core_is_kept_from_the_types_of_groups():
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
+    (contract,) = [
+        each for each in settings["contracts"] if each["name"].startswith("Only conversion and")
+    ]
+    core = "groupkeeper.coordinator.core."
+    kept = {name.removeprefix(core) for name in contract["source_modules"]}
+    paths = (ROOT / "coordinator/core").iterdir()
+    parts = {path.stem for path in paths if path.suffix == ".py" or (path / "__init__.py").exists()}
+    assert parts - kept == {"__init__", "classic", "consumer", "conversion", "shard"}
 
 
 def test_every_file_of_the_sources_has_its_line():
