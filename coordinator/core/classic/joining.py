@@ -191,7 +191,7 @@ def _join_unknown(
         if old_id is not None:
             _replace_static(shard, group, group.members[old_id], request, protocols, ticket)
         else:
-            _add(shard, group, _member(group, request), request, protocols, ticket)
+            _add(shard, group, request.new_member_id, request, protocols, ticket)
     elif request.requires_known_member_id:
         # KIP-394: a client that dies before its second join must not delay the rebalance. The first
         # join only returns an id. The member exists when it joins with that id.
@@ -200,13 +200,7 @@ def _join_unknown(
         shard.arm(pending, shard.now.monotonic_ms + request.session_timeout_ms)
         shard.reply(ticket, JoinGroupResult(ErrorCode.MEMBER_ID_REQUIRED, request.new_member_id))
     else:
-        _add(shard, group, _member(group, request), request, protocols, ticket)
-
-
-def _member(group: ClassicGroup, request: JoinGroup) -> ClassicMember:
-    return ClassicMember(
-        group.group_id, request.new_member_id, request.group_instance_id, request.client
-    )
+        _add(shard, group, request.new_member_id, request, protocols, ticket)
 
 
 def _join_pending(
@@ -222,23 +216,20 @@ def _join_pending(
         # (docs/spec/edge-cases.md#edge-11).
         shard.reply(ticket, JoinGroupResult(ErrorCode.UNKNOWN_SERVER_ERROR, ""))
         return
-    # The deadline of the pending id becomes the session of the member, so that the shard holds one
-    # deadline and one member id, and not two.
-    pending = group.pending_members.pop(request.member_id)
-    member = ClassicMember(group.group_id, pending.subject[1], None, request.client)
-    member.session = pending
-    _add(shard, group, member, request, protocols, ticket)
+    shard.deadlines.clear(group.pending_members.pop(request.member_id))
+    _add(shard, group, request.member_id, request, protocols, ticket)
 
 
 def _add(
     shard: ShardState,
     group: ClassicGroup,
-    member: ClassicMember,
+    member_id: str,
     request: JoinGroup,
     protocols: tuple[JoinProtocol, ...],
     ticket: Ticket,
 ) -> None:
     """Add a new member and park its join (docs/spec/joining.md#adding)."""
+    member = ClassicMember(group.group_id, member_id, request.group_instance_id, request.client)
     member.offer(protocols)
     member.session_timeout_ms = request.session_timeout_ms
     member.rebalance_timeout_ms = request.rebalance_timeout_ms
@@ -254,7 +245,7 @@ def _add(
     # parked.
     shard.begin_session(member, NEW_MEMBER_JOIN_TIMEOUT_MS)
     _add_join_event(shard, group, member, request, replaces=None)
-    rebalance.follow_up(shard, group, AFTER_JOIN[group.state], "member_join", member.member_id)
+    rebalance.follow_up(shard, group, AFTER_JOIN[group.state], "member_join", member_id)
 
 
 def _add_join_event(

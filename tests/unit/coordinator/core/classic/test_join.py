@@ -661,20 +661,6 @@ def test_members_that_did_not_come_back_are_named_at_the_end_of_the_rebalance(dr
 # --- Memory of idle members ----------------------------------------------------------------------
 
 
-def test_the_session_of_a_member_is_the_deadline_of_its_pending_id(driver):
-    """Otherwise each member would have two deadlines and two copies of its id until the first
-    deadline is due.
-    """
-    member_id = driver.join("g").member_id
-    group = driver.shard.groups["g"]
-    pending = group.pending_members[member_id]
-    driver.join("g", member_id)
-    member = group.members[member_id]
-    assert member.session is pending
-    assert member.member_id is pending.subject[1]
-    assert not group.pending_members
-
-
 def test_members_that_offer_the_same_hold_it_once(driver):
     a_stable_group(driver, members=3)
     first, *others = driver.shard.groups["g"].members.values()
