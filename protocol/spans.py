@@ -25,7 +25,7 @@ from groupkeeper.protocol.reader import Input, java_text
 
 Walk: TypeAlias = Callable[[bytes, int, int, int], tuple[int, ...]]
 """A function of (bytes, position, end, budget of elements). It returns the position of each field,
-the position after the last one, and the rest of the budget.
+the position after the last field, and the number of elements that is left of the budget.
 
 It raises ProtocolError, IndexError or ``struct.error`` for a field that ends early. A position that
 it returns may be beyond the end. The caller checks this.
@@ -71,7 +71,7 @@ class Shape:
 
     def walk_all(self, source: Input) -> Sequence[int]:
         """Skip an entity. Return the position of each field, of the tagged fields (in a flexible
-        version) and of the end, and then the rest of the budget.
+        version) and of the end, and then the number of elements that is left of the budget.
         """
         return _walked(self._walk_all, source)
 

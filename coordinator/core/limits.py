@@ -60,7 +60,8 @@ class CoreLimits:
     consumer_min_assignment_interval_ms: int = number(0, least=0, most=INT32_MAX)
     consumer_max_assignment_interval_ms: int = number(15_000, least=0, most=INT32_MAX)
     consumer_regex_refresh_interval_ms: int = number(600_000, least=10_000, most=INT32_MAX)
-    """How often the patterns of a group are resolved again if no topic was created."""
+    """The interval at which the topics of a group's patterns are found again if no topic was
+    created."""
     max_group_patterns: int = number(100, least=1)
     """The most different patterns that the members of one group may have. All patterns of a group
     are resolved together, and stored with their topics. The members of a usual group have the same

@@ -281,8 +281,8 @@ class PendingOffsets(
 ):
     """Sets the offsets that one TxnOffsetCommit made pending. Key: pending id, within a shard.
 
-    This record does not create the group. If the group is new, another record of the same step
-    creates it.
+    This record does not create the group. If the group is new, the same step also has a record that
+    creates the group.
     """
 
     pending_id: str

@@ -1,7 +1,7 @@
 """Our settings under the names of Kafka's broker configs, for DescribeConfigs.
 
-Only settings in force here are reported. A broker has some 300 more keys, for logs, quotas,
-security and other group types. Invented values for them would mislead.
+Only settings that have an effect here are reported. A broker has about 300 more keys, for logs,
+quotas, security and other group types. Invented values for these keys would mislead.
 """
 
 from __future__ import annotations

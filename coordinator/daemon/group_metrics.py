@@ -20,7 +20,7 @@ Detail: TypeAlias = Literal["off", "summary", "partitions"]
 """The setting ``metrics.groups``."""
 
 PIECE_SERIES: Final = 200
-"""The number of series between two readings of the clock: some 100 us of work."""
+"""The number of series between two readings of the clock: about 100 us of work."""
 COST_OF_GROUP: Final = 3
 MAX_GROUP_ID_CHARS: Final = 249
 """A group with a longer id is left out and counted as dropped. Ids may have 32,767 characters, and

@@ -24,7 +24,7 @@ SPARE_FILES = 256
 """Descriptors for the store, the logs and the interpreter. Some are also for connections that are
 accepted and closed at once, up to the backlog of the HTTP port."""
 DESCRIPTOR_PROBE_S = 1.0
-"""How often the process checks for a free file descriptor."""
+"""The interval at which the process checks for a free file descriptor."""
 LAG_PROBE_S = 0.25
 """The interval at which the loop's lag is measured. It is long enough to cost nothing, and short
 enough to see every delay that a client notices."""
@@ -36,7 +36,7 @@ COLLECT_EVERY = (20_000, 2, 200)
 The objects of a frame of 20,000 elements all live until the frame is answered. With Python's own
 thresholds (700, 10, 10) the collector walked them again and again, which was half the cost of the
 worst frames. Nearly all objects here are freed by their reference count. The second number limits
-the pause of a young collection, which walks some 80,000 objects in 8 to 15 ms. With 20 instead of
+the pause of a young collection, which walks about 80,000 objects in 8 to 15 ms. With 20 instead of
 2, a collection walked 440,000 objects in 45 to 80 ms while 100,000 groups were loaded."""
 
 
@@ -117,9 +117,9 @@ def raise_file_limit(kafka: int, http: int) -> Connections:
     port.
 
     Each port has its own share, so that neither port can use the share of the other. If the limit
-    is too low for both, an eighth of it is reserved for the HTTP port. The Kafka port then gets as
-    much of the rest as it needs, and the HTTP port gets what remains. Raises StartFailed if the
-    limit leaves no file for connections.
+    is too low for both, an eighth of it is reserved for the HTTP port. Of the other seven eighths,
+    the Kafka port gets as many connections as it needs. If some are left, the HTTP port gets them
+    too. Raises StartFailed if the limit leaves no file for connections.
     """
     needed = kafka + http + SPARE_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

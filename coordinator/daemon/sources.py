@@ -170,8 +170,8 @@ def _storage_sources(
 
 
 def _round_trips(stats: dict[str, float]) -> Series:
-    """Return how often each call was sent to the server of the store, by call. Empty if the store
-    has no such counts.
+    """Return the number of times that each call was sent to the server of the store, by call. Empty
+    if the store does not count its calls.
     """
     return {
         (key.removeprefix(ROUND_TRIPS),): count

@@ -26,7 +26,7 @@ SESSION_SHARE: Final = 0.8
 rest is for requests that are on their way: the broker closes the connection at the first one that
 arrives after the session."""
 CLOSE_LIMIT_S: Final = 10.0
-"""A closed link is aborted after this time if the broker does not read the rest."""
+"""A closed link is aborted after this time if the broker does not read the bytes that are left."""
 
 
 class LinkOwner(Protocol):

@@ -59,7 +59,7 @@ class UpstreamMirror:
     ) -> None:
         """``live_groups`` yields the groups of each shard that answers. ``is_loading`` returns True
         if the shard of a group does not answer. Nothing is sent while ``is_ours`` returns False,
-        because the upstream may be another cluster by mistake.
+        because the upstream may then be the wrong cluster.
         """
         self._groups = groups
         self._live_groups = live_groups

@@ -1,8 +1,8 @@
 """Divides requests of which we answer one part, and a broker answers the other part.
 
-Such a request may name groups, our own node or hidden topics beside other resources. Our own node
-is the coordinator, which clients see as one more broker. Hidden topics are topics that clients do
-not see and must not change, such as the journal of transactions.
+Such a request may name groups, our own node or hidden topics, and also other resources. Our own
+node is the coordinator, which clients see as one more broker. Hidden topics are topics that clients
+do not see and must not change, such as the journal of transactions.
 
 | API | our part |
 | --- | --- |

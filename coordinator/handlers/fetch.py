@@ -16,7 +16,7 @@ There are no sessions. A full fetch is answered with session id 0. An incrementa
 with FETCH_SESSION_ID_NOT_FOUND, and clients then send full ones.
 
 A poll without errors waits for as long as the client asks, up to a limit. A poll with an error is
-answered at once, as in Kafka. An absent partition is not such an error: the rest of the poll waits.
+answered at once, as in Kafka. An absent partition is not such an error: the poll still waits.
 """
 
 from __future__ import annotations

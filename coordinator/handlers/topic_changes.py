@@ -1,9 +1,9 @@
 """The common part of CreateTopics, CreatePartitions and DeleteTopics.
 
 Each topic of a request is checked on its own. Errors that the request alone shows are answered
-here. The cluster shard, which holds the topics, answers the rest. Answers have the order of the
-request, and a name that occurs twice is answered once. If a request is refused as a whole, each of
-its entries is answered.
+here. The cluster shard, which holds the topics, answers for all other topics. Answers have the
+order of the request, and a name that occurs twice is answered once. If a request is refused as a
+whole, each of its entries is answered.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ MAX_NAMES: Final = 10
 """How many names of one request are checked."""
 MAX_CANDIDATES: Final = 500
 """The most existing topics with which a missing name is compared. Each comparison blocks the loop
-for some 20 us."""
+for about 20 us."""
 _LENGTH_MAY_DIFFER: Final = 3
 MAX_CLIENT_ID_CHARS: Final = 249
 

@@ -97,10 +97,11 @@ class CoordinatorConfig(CoreLimits):
     """If nothing was written to the store for this long, the present state of groups is written (a
     fold). On a shared store, this is done four times a second while no append is in flight."""
     end_offset_interval_ms: int = number(60_000, least=0)
-    """How often the ends of changed partitions are written to the event log. 0: never."""
+    """The interval at which the ends of changed partitions are written to the event log. 0: never.
+    """
     renew_interval_ms: int = number(3_000, least=1)
-    """How often leases are checked in a store that belongs to one process. In a shared store, they
-    are checked four times a second."""
+    """The interval at which leases are checked in a store that belongs to one process. In a shared
+    store, they are checked four times a second."""
 
     def __post_init__(self) -> None:
         """Raise ValueError if a value is out of bounds, or if two values contradict each other."""

@@ -72,7 +72,7 @@ class AnyShard(Protocol):
         ...
 
     def load_group(self, group_id: str, records: Sequence[Record], now: Now) -> Step:
-        """Add one group that was loaded without the rest of its shard."""
+        """Add one group that was loaded alone, without the other groups of its shard."""
         ...
 
     def ends(self) -> Mapping[tuple[str, int], int]:

@@ -68,7 +68,8 @@ class Stats:
     loads: int = 0
     """Loads that succeeded, including the first one."""
     lapses: int = 0
-    """How often the shards were suspended because the store did not confirm their leases."""
+    """The number of times that the shards were suspended because the store did not confirm their
+    leases."""
     loads_failed: int = 0
     load_ms_last: int = 0
     commits_accepted: int = 0

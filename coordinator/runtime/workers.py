@@ -76,12 +76,13 @@ class Workers:
         self._is_stopped = False
         self._lines = LineLimit(timer, WINDOW_S, LINES)
         self.outcomes: Counter[tuple[str, str]] = Counter()
-        """How often each outcome occurred, by (assignor, ``computed`` or a ``WorkFailure``)."""
+        """The number of computations, by (assignor, outcome). The outcome is ``computed`` or a
+        ``WorkFailure``."""
         self.seconds: defaultdict[str, float] = defaultdict(float)
         """The time that successful computations took, by assignor. It includes the start of the
         process."""
         self.killed = 0
-        """How often the process was killed because it took too long."""
+        """The number of times that the process was killed because it took too long."""
 
     @property
     def waiting(self) -> int:

@@ -1,6 +1,6 @@
 """Passes on the computations that shards ask for: assignments to ``workers``, patterns to
-``pattern_index``. For the rest of a large step (``FollowWork``), it calls ``done`` in the next
-iteration of the event loop.
+``pattern_index``. If a shard has divided a large step (``FollowWork``), ``done`` is called in the
+next iteration of the event loop, so that the shard continues.
 """
 
 from __future__ import annotations

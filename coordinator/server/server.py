@@ -30,7 +30,7 @@ closed at most a tenth of the idle time too late.
 """
 
 WAIT_STEP_S = 0.01
-"""How often a drain checks whether everything was answered."""
+"""The interval at which a drain checks whether everything was answered."""
 
 
 MakeConnection: TypeAlias = Callable[[Shared, Listener], Registered]

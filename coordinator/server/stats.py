@@ -132,7 +132,7 @@ class ServerStats:
         self.buffered_bytes = 0
         """Bytes that all connections hold now, by the memory budget."""
         self.reading_paused = 0
-        """How often a connection was paused because of the memory budget."""
+        """The number of times that a connection was paused because of the memory budget."""
         self.answers = AnswerCounts()
         self.times = RequestTimes()
         self.closed: dict[str, int] = {reason.value: 0 for reason in CloseReason}

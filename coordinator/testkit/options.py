@@ -34,8 +34,8 @@ class ServerOptions:
     The least value is 2, for the reason given at ``min_session_timeout_ms``.
     """
     consumer_heartbeat_interval_ms: int = number(100, least=1, most=INT32_MAX)
-    """How often members of consumer groups heartbeat. Kafka's default is 5000. Ours is short,
-    because only a heartbeat can assign or revoke partitions.
+    """The interval at which members of consumer groups heartbeat. Kafka's default is 5000. Ours is
+    short, because only a heartbeat can assign or revoke partitions.
     """
     group_max_size: int = 2_147_483_647
     node_id: int = number(1, least=0, most=INT32_MAX)

@@ -83,7 +83,8 @@ class Clamp(StrEnum):
 
 
 class PlanKind(StrEnum):
-    """The purpose of a plan."""
+    """What a plan is made for: to restore the offsets of a past moment, to copy offsets from
+    another cluster, or to undo another plan."""
 
     RESTORE = "restore"
     MIGRATION = "migration"

@@ -1,24 +1,18 @@
 """Computes the tables of consecutive days: silver (facts about groups), gold (summaries), and
-``_carried``. The latter has the rows that each day carries to the next day, such as the committed
-offsets at its end.
+``_carried``. The tables of ``_carried`` have the rows that each day passes to the next day, such as
+the committed offsets at its end.
 
 The computation reads bronze (the table of events), and the carried rows of the day before the first
 one. It writes new folders and changes no existing one. ``publish`` makes the new folders valid.
 
 A day is called grown if it only got new events since it was computed. Then most tables need only
-<<<<<<< HEAD
-the new events. Their rows of silver are written into new files, beside the existing files. Their
+the new events. Their rows of silver are written into new files, next to the existing files. Their
 sums are added to the existing sums, from which gold is computed. Any other day is computed in the
 same steps, as if all of its events were new.
-=======
-the new events. These become new rows of silver, next to the existing files, and are added to the
-sums from which gold is computed. Any other day is computed in the same steps, with all of its
-events as new ones.
 
 If the first of the days has grown, tables with minutes keep their rows from before the first new
 event (``pipeline.tables.hours``). Later days are computed from their beginning, because their
 offsets at midnight may have changed.
->>>>>>> 14293eb6 (Keep the files of earlier hours when a large day grows)
 """
 
 from __future__ import annotations
@@ -185,8 +179,8 @@ class Computation:
         return since if since is not None and has_hours else whole
 
     def _minutes(self, deltas: DataFrame, others: DataFrame, since: Since) -> DataFrame:
-        """Write the sums of the minutes, and those of the hours of large days. Return the former,
-        from the first hour whose files are written again.
+        """Write the sums of the minutes, and those of the hours of large days. Return the sums of
+        the minutes, from the first hour whose files are written again.
         """
         minutes = gold.minutes(deltas, others)
         if self.grown:

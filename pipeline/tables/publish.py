@@ -89,7 +89,7 @@ def publish(  # noqa: PLR0913  the options of a run
     If such a day was published before the gap was known, its tables stay as they were.
 
     Gaps on the days ``accept_gaps`` are accepted for good. If some of the missing events arrive
-    later, the rest of the gap stays accepted. ``again`` is a first and a last day: these days are
+    later, the gap of the other events stays accepted. ``again`` is a first and a last day: they are
     computed again even if nothing changed. ``progress`` is called with a line for each step.
     """
     take_over(spark, lake)

@@ -141,8 +141,8 @@ def _first_of(kind: str, *fields: str) -> Column:
 
 def _moves(events: DataFrame) -> DataFrame:
     """Return a row for each event that gives partitions to members. ``assigned`` is the number of
-    these partitions, ``moved`` the number of those that another member had before, and ``moves`` a
-    list of the latter.
+    these partitions. ``moves`` is a list of the partitions among them that another member had
+    before, and ``moved`` is the number of these.
     """
     gives = events.where(F.col("kind").isin("assignment", MOVED) & given().isNotNull())
     own_name = F.when(F.col("kind") == MOVED, F.col("instance_id")).alias("own_name")

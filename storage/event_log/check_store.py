@@ -35,8 +35,9 @@ STILL_IN_STORE: Final = (
 )
 
 _LOOKS: Final = 2
-"""How often files are looked for before they count as missing. Retention may delete files between
-the read of the manifest and the look for a file, and the manifest then has a snapshot of them."""
+"""The number of times that the manifest is read and its files are looked for, before a file counts
+as missing. Retention may delete a file after the manifest was read. The next read of the manifest
+then shows a snapshot in place of the file."""
 
 PlaceOf: TypeAlias = Callable[[str, LogNote], Path | None]
 """Returns the directory of the files of a log, by the name of the log and what the store has

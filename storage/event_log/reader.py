@@ -30,7 +30,7 @@ from groupkeeper.storage.segment_lines import EventDict
 _CHUNK_EVENTS = 200
 
 READ_TRIES = 5
-"""How often a read is repeated without progress, if events are moved into files during it."""
+"""The number of attempts to read without progress, if events are moved into files during each."""
 
 OnGap: TypeAlias = Callable[[int, int], None]
 """Called with the first and the last sequence number of events that are neither in the store nor in

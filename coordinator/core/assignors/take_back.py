@@ -4,10 +4,11 @@ A cycle has three kinds of edges:
 
 - Member to pool: the member gives up a partition. This is a move if the member owned it before.
 - Pool to member: the member gets a partition. This undoes a move if the member owned one before.
-- Member to a member with exactly one partition more: the rest of the cycle swaps their loads.
+- Member to a member with exactly one partition more: the other edges of the cycle swap the loads of
+  the two.
 
 If a cycle saves a move, a better flow exists. If no cycle does, no better flow exists (Klein). The
-search is the algorithm of Bellman and Ford, but it begins only at nodes where a move can be saved.
+search is the algorithm of Bellman and Ford, but it begins only where a move can be saved.
 """
 
 from __future__ import annotations

@@ -257,8 +257,8 @@ def settle_subscription(
     member: ConsumerGroupMember,
     before: ConsumerMemberFields | None,
 ) -> bool:
-    """Begin a new epoch if the subscription or the topics changed (steps 6 and 7). If the pattern
-    is new, its resolution begins the epoch later.
+    """Begin a new epoch if the subscription or the topics changed (steps 6 and 7). If the topics of
+    a new pattern are not known yet, the epoch begins when they are found.
 
     Returns True if the subscription changed.
     """

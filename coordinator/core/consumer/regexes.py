@@ -18,13 +18,13 @@ from groupkeeper.coordinator.core.step import SMALL_RECORD_BYTES
 from groupkeeper.coordinator.core.work import Work, WorkFailed, WorkOutcome
 
 MIN_INTERVAL_MS: Final = 10_000
-"""The least time in ms between two resolutions of a group (Kafka:
+"""The least time in ms between two searches for the topics of a group's patterns (Kafka:
 REGEX_BATCH_REFRESH_MIN_INTERVAL_MS).
 """
 
 
 def are_due(shard: ShardState, group: ConsumerGroup) -> bool:
-    """Return True if the next heartbeat must begin a resolution."""
+    """Return True if the next heartbeat must begin to find the topics of the patterns again."""
     if not _may_resolve(shard, group):
         return False
     subscriptions = group.subscriptions
@@ -37,8 +37,8 @@ def are_due(shard: ShardState, group: ConsumerGroup) -> bool:
 
 
 def _may_resolve(shard: ShardState, group: ConsumerGroup) -> bool:
-    """Return True if there are patterns, none is being resolved, and the last resolution began long
-    enough ago.
+    """Return True if a search for the topics of the group's patterns may begin: there are patterns,
+    no search is running, and the last search began long enough ago.
     """
     if group.resolving or not group.subscriptions.pattern_counts:
         return False
@@ -47,12 +47,12 @@ def _may_resolve(shard: ShardState, group: ConsumerGroup) -> bool:
 
 
 def resolve_if_due(shard: ShardState, group: ConsumerGroup, pattern: str | None) -> None:
-    """Begin to resolve all patterns of the group together, if it is time. ``pattern`` is the
-    present pattern of the member that sent the heartbeat.
+    """Begin to resolve all patterns of the group together (find their topics), if it is time.
+    ``pattern`` is the present pattern of the member that sent the heartbeat.
 
-    Call this before ``forget_pattern``, which may clear ``last_resolution_ms``. So a heartbeat with
-    a new pattern begins no resolution within ten seconds of the last one, as in Kafka. If the group
-    had no other pattern, its next heartbeat begins a resolution.
+    Call this before ``forget_pattern``, which may clear ``last_resolution_ms``. So if a heartbeat
+    has a new pattern, and the last search for topics began less than ten seconds ago, the heartbeat
+    begins no search, as in Kafka. If the group had no other pattern, its next heartbeat begins one.
     """
     is_new = pattern is not None and pattern not in group.subscriptions.resolved
     if are_due(shard, group) or (is_new and _may_resolve(shard, group)):

@@ -67,8 +67,8 @@ class TopicChange(NamedTuple):
 
 
 class ChangeTopicsResult(ClusterResult, frozen=True):
-    """The answer to a ChangeTopics: ``error`` for the whole request (NOT_CONTROLLER while loading),
-    or one error per topic.
+    """The answer to a ChangeTopics: ``error`` for the whole request (NOT_CONTROLLER while the shard
+    is loading), or one error for each topic.
     """
 
     created: tuple[TopicChange, ...] = ()
@@ -116,8 +116,8 @@ class GroupConfigResult(NamedTuple):
 
 
 class AlterGroupConfigsResult(ClusterResult, frozen=True):
-    """The answer to an AlterGroupConfigs: an error of the whole request (as in ChangeTopics), or
-    one per group.
+    """The answer to an AlterGroupConfigs: one error for the whole request (NOT_CONTROLLER while
+    the shard is loading), or one error for each group.
     """
 
     groups: tuple[GroupConfigResult, ...] = ()

@@ -45,14 +45,14 @@ T = TypeVar("T")
 
 RETRY_S: Final = 0.2
 REFRESH_S: Final = 30.0
-"""How often we ask for the leaders if no error shows that they have changed."""
+"""The interval at which we ask for the leaders if no error shows that they have changed."""
 SWEEP_S: Final = 10.0
-"""How often we look for pending offsets for which nobody writes a record."""
+"""The interval at which we look for pending offsets for which nobody writes a record."""
 GO_ON_EVERY_S: Final = 5.0
-"""How often we check whether a lost shard can continue (``JournalShards.go_on``)."""
+"""The interval at which we check whether a lost shard can continue (``JournalShards.go_on``)."""
 
 LOG_EVERY_S: Final = 60.0
-"""How often the same problem is logged. The problem itself is checked much more often."""
+"""The least time between two log lines about the same problem. We check for it more often."""
 
 FAILED: Final = "a task of the journal has failed, and begins again"
 
@@ -367,7 +367,7 @@ class Journal:
 
 
 class _Pending:
-    """The ticket of a TxnOffsetCommit: passes the answer of the shard to ``Journal.stored``."""
+    """The ticket of a TxnOffsetCommit: passes the result of the shard to ``Journal.stored``."""
 
     def __init__(
         self,

@@ -32,7 +32,7 @@ FETCH_BYTES: Final = 8 * 1024 * 1024
 PARTITION_BYTES: Final = 1024 * 1024
 
 LOG_EVERY_S: Final = 60.0
-"""How often we log that a partition is damaged. We read it again much more often."""
+"""The least time between two log lines about a damaged partition. We read it again more often."""
 
 _OFFSET_OUT_OF_RANGE: Final = 1
 

@@ -6,8 +6,8 @@
 | 1 | flexible |
 
 Each resource is checked on its own. Errors that the request alone shows are answered here. The
-cluster shard, which holds the configs, answers the rest. Configs of topics and of the broker cannot
-be changed.
+cluster shard, which holds the configs, answers for all other resources. Configs of topics and of
+the broker cannot be changed.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from groupkeeper.storage.connections.consul_errors import (
 )
 
 TRIES: Final = 10
-"""How often a transaction is tried if other processes change the same keys."""
+"""The number of attempts for a transaction if other processes change the same keys."""
 
 RETRY_S: Final = 0.05
 """The pause before a call is tried again."""

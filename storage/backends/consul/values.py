@@ -35,7 +35,7 @@ READ_PARTS: Final = 8
 """The number of parts, or of entries of a journal, in one answer: at most 3 MB."""
 
 READ_TRIES: Final = 3
-"""How often a value is read again if its parts were replaced during the read."""
+"""The number of attempts to read a value if its parts are replaced during each read."""
 
 _IN_PARTS: Final = b"parts "
 """The beginning of a value that is in parts. No other value begins with it."""

@@ -135,8 +135,8 @@ class JournalStorage:
         self._epochs: dict[ShardId, LeaseEpoch] = {}
         """The epoch of each shard that this process owns."""
         self._losses = 0
-        """How often all leases were lost. If the number changes during an acquire or an append,
-        that call raises StorageError."""
+        """The number of times that all leases were lost. If the number changes during an acquire or
+        an append, that call raises StorageError."""
         self._end = JournalEnd(None, 1, 0)
         """The position of the last durable event."""
         self._journal = self._new_journal("")

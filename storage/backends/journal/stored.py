@@ -1,7 +1,7 @@
-"""Encodes the data that a store of keys and values keeps beside the values of groups (pure).
+"""Encodes all data of a store of keys and values except the values of groups (pure).
 
-ZooKeeper and Consul share this: the identity of the store, lives (the registrations of processes),
-the owners of shards, the ends of logs, and the entries of journals.
+This is the same for ZooKeeper and Consul: the identity of the store, lives (the registrations of
+processes), the owners of shards, the ends of logs, and the entries of journals.
 """
 
 from __future__ import annotations

@@ -200,8 +200,8 @@ class TopicLogs:
         return lives.store
 
     async def recorded_seq(self, partition: int) -> int:
-        """Return the last seq that a shard has recorded beside its state; 0 if it never wrote an
-        event. This reads the whole state of the shard.
+        """Return the seq of a shard's last event, from the shard's state; 0 if the shard never
+        wrote an event. This reads the whole state of the shard.
         """
         is_cluster = partition == self._partitions - 1
         topic = self._url.cluster_topic if is_cluster else self._url.topic

@@ -218,8 +218,8 @@ class KafkaTopicStorage:
         """Acquire the shards, and fence their earlier writers.
 
         Our life writes a message before the fences and another one after them. If our life has
-        ended in between, another process may have been fenced by mistake. Then this process
-        acquires nothing, and the other process acquires its shards again.
+        ended between the two messages, the fences may have stopped the process that owns the shards
+        at present. Then this process acquires nothing, and that process acquires its shards again.
         """
         self._check_open()
         async with self._beginning:

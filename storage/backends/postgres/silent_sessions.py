@@ -22,7 +22,8 @@ from groupkeeper.storage.base import StorageError
 _T = TypeVar("_T")
 
 _LOOKS: Final = 4
-"""How often the sessions are looked at within the time that a session may be silent."""
+"""The number of times that the sessions are examined within the time that a session may be silent.
+"""
 
 _END: Final = """SELECT pg_terminate_backend(pid) FROM pg_stat_activity
     WHERE pid = ANY(pg_blocking_pids($1)) AND state = 'active' AND wait_event = 'ClientRead'

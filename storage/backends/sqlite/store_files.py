@@ -228,8 +228,8 @@ def _refuse_second_name(path: Path, status: os.stat_result) -> None:
 def _refuse_shared_log(path: Path) -> None:
     """Raise StoreRefused if the write-ahead log, or its index, has a second name.
 
-    Two databases could write to it. A backup that links unchanged files makes such a name: it has a
-    new copy of the database beside a link to the log.
+    Two databases could then write to the same log. A backup that links unchanged files makes such a
+    second name: the backup has a new copy of the database, and a link to the present log.
     """
     with suppress(FileNotFoundError):
         names = os.stat(path).st_nlink

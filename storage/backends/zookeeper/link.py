@@ -26,7 +26,7 @@ from groupkeeper.storage.connections.zookeeper_settings import ZooKeeperSettings
 from groupkeeper.storage.connections.zookeeper_transaction import CheckNode
 
 TRIES: Final = 10
-"""How often a transaction is tried if other processes change the same nodes."""
+"""The number of attempts for a transaction if other processes change the same znodes."""
 
 CLOSE_S: Final = 2.0
 """How long ``close`` waits for kazoo's threads. Threads that still run end later by themselves."""

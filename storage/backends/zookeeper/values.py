@@ -34,7 +34,7 @@ VALUE_PART_BYTES: Final = 128 * 1024
 requests in memory, so parts of a megabyte would fill its heap."""
 
 READ_TRIES: Final = 3
-"""How often a value is read again if its parts were replaced during the read."""
+"""The number of attempts to read a value if its parts are replaced during each read."""
 
 IN_PARTS: Final = b"parts "
 """The first bytes of a node whose value is in parts. No other value begins with them."""
