@@ -19,8 +19,8 @@ from groupkeeper.protocol.reader import read_entity
 from groupkeeper.protocol.writer import Row, write_entity
 
 MAX_ELEMENTS: Final = 5_000_000
-"""The most array elements that are read from one response. A list of all groups of a large cluster
-has fewer.
+"""The largest number of array elements that are read from one response. A list of all groups of a
+large cluster has fewer.
 """
 
 _FIXED_HEADER: Final = Struct(">hhi").pack

@@ -22,10 +22,10 @@ not counted again: if a thousand members subscribe to the same hundred topics, a
 read.
 """
 REMEMBERED_LISTS: Final = 8
-"""The most lists of topics that are kept to recognize an equal list."""
+"""The largest number of lists of topics that are kept to recognize an equal list."""
 MAX_PARTS: Final = 100_000
-"""The most names and partitions that are read for one request which changes a consumer group.
-Reading them takes 30 ms at most."""
+"""The largest number of names and partitions that are read for one request which changes a consumer
+group. Reading them takes 30 ms at most."""
 
 _I16 = struct.Struct(">h")
 _I32 = struct.Struct(">i")

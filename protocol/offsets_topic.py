@@ -31,8 +31,8 @@ from groupkeeper.protocol.fields import EntityClass
 from groupkeeper.protocol.reader import read_entity
 
 MAX_ELEMENTS: Final = 1_000_000
-"""The most members and tags of one record. The broker's message.max.bytes limits the size of a
-record."""
+"""The largest number of members and tags of one record. The broker's message.max.bytes limits the
+size of a record."""
 
 CONSUMER_GROUP_TYPES: Final = frozenset({3, 4, 5, 6, 7, 8, 16})
 """Record types of groups of the consumer protocol (KIP-848)."""

@@ -48,7 +48,7 @@ members is below ``FREE_BYTES``.
 """
 
 MAX_HEADER_TAGS: Final = 1000
-"""The most tags in a header. Clients send none, and Kafka has no limit."""
+"""The largest number of tags in a header. Clients send none, and Kafka has no limit."""
 
 _NULL_UUID: Final = bytes(16)
 _ENCODED_SURROGATE: Final = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")

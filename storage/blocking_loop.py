@@ -12,8 +12,8 @@ from typing import Any, Final, Protocol, TypeVar
 from groupkeeper.storage.base import StorageError
 
 CALL_S: Final = 60.0
-"""The most seconds that a thread waits for a call. Usually a call without an answer fails earlier,
-at its own time limit."""
+"""The longest time, in seconds, that a thread waits for a call. Usually a call without an answer
+fails earlier, at its own time limit."""
 
 _T = TypeVar("_T")
 

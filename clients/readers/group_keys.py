@@ -21,8 +21,8 @@ from groupkeeper.storage.connections.consul import ConsulEntry
 
 PREFIX = "groupkeeper/readers"
 MOST_PARTITIONS = 100_000
-"""The most partitions of one topic. They are limited because every member computes the shares of
-all members."""
+"""The largest number of partitions of one topic. They are limited because every member computes the
+shares of all members."""
 LONGEST_NAME = 249
 """The same limit as for the name of a topic in Kafka."""
 

@@ -13,8 +13,8 @@ from groupkeeper.clients.readers.partition_log import EARLIEST, LATEST, FetchLim
 
 CLIENT_ID = "groupkeeper-reader"
 MOST_BUFFER = 1_000_000
-"""The most messages that may be buffered. A larger number is probably a mistake, and needs too much
-memory."""
+"""The largest number of messages that may be buffered. A larger number is probably a mistake, and
+needs too much memory."""
 
 
 class Reader(Closing):

@@ -18,8 +18,8 @@ from groupkeeper.storage.connections.zookeeper_errors import (
 )
 
 COMMIT_TRIES: Final = 50
-"""The most attempts to commit. An attempt fails only if another client changes the same offset
-during it."""
+"""The largest number of attempts to commit. An attempt fails only if another client changes the
+same offset during it."""
 CONFLICT_PAUSE_S: Final = 0.01
 """The longest pause before a retry. The pause is random, so that two clients do not collide again.
 """

@@ -18,7 +18,8 @@ from groupkeeper.protocol.errors import ProtocolError
 from groupkeeper.protocol.writer import Row
 
 MAX_ANSWER_BYTES: Final = 104_857_600
-"""The most bytes of an answer: Kafka's default limit of a request (socket.request.max.bytes)."""
+"""The largest number of bytes of an answer: Kafka's default limit of a request
+(socket.request.max.bytes)."""
 RETRY_S: Final = 0.2
 
 METADATA, FIND_COORDINATOR, API_VERSIONS = 3, 10, 18

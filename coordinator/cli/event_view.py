@@ -9,7 +9,8 @@ from typing import Any, Final
 from groupkeeper.coordinator.cli.plain_text import plain
 
 MAX_PARTITIONS: Final = 6
-"""The most partitions of one event that its line names. Further partitions are only counted."""
+"""The largest number of partitions of one event that its line names. Further partitions are only
+counted."""
 
 BAD, GOOD, CHANGE, QUIET = "red", "green", "cyan", "bright_black"
 

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from groupkeeper.coordinator.core.events import Event
 
 SAMPLE_PARTITIONS: Final = 1_000
-"""The most partitions that one iteration of the event loop samples, and the most that one event
-contains.
+"""The largest number of partitions that one iteration of the event loop samples, and the largest
+number that one event contains.
 """
 
 

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from groupkeeper.coordinator.core.requests.client import Client
 
 MAX_REASON_LENGTH = 255
-"""The most characters of a text from a client that an event has, such as a reason. Clients cut
-their reasons to the same length (KIP-800).
+"""The largest number of characters of a text from a client that an event has, such as a reason.
+Clients cut their reasons to the same length (KIP-800).
 """
 
 

@@ -63,17 +63,17 @@ class CoreLimits:
     """The interval at which the topics of a group's patterns are found again if no topic was
     created."""
     max_group_patterns: int = number(100, least=1)
-    """The most different patterns that the members of one group may have. All patterns of a group
-    are resolved together, and stored with their topics. The members of a usual group have the same
-    pattern.
+    """The largest number of different patterns that the members of one group may have. All patterns
+    of a group are resolved together, and stored with their topics. The members of a usual group
+    have the same pattern.
     """
     max_groups: int = number(1_000_000, least=1)
-    """The most groups of all shards together. One group costs about 2 KB. Groups that a load finds
-    are served even above this limit.
+    """The largest number of groups of all shards together. One group costs about 2 KB. Groups that
+    a load finds are served even above this limit.
     """
     max_metadata_bytes: int = number(MAX_METADATA_BYTES, least=0)
-    """The most metadata of the members of all groups together. The assignments of all groups
-    together have the same limit.
+    """The largest amount of metadata of the members of all groups together. The assignments of all
+    groups together have the same limit.
 
     Metadata of a member above 16 KiB may use only half of this limit. Metadata up to 1 KiB is never
     refused because of this limit (``census``).
@@ -83,17 +83,19 @@ class CoreLimits:
     offsets_retention_ms: int = number(7 * 24 * 60 * 60 * 1000, least=1)
     retention_check_interval_ms: int = number(600_000, least=1)
     max_partitions: int = number(100_000, least=0)
-    """The most partitions of all topics in static mode, because Metadata lists every partition."""
+    """The largest number of partitions of all topics in static mode, because Metadata lists every
+    partition."""
     max_configured_groups: int = number(10_000, least=0)
-    """The most groups with configs of their own.
+    """The largest number of groups with configs of their own.
 
     All configs are read at every start, and one answer to ListConfigResources lists all these
     groups. For more groups than this, change the daemon's default instead.
     """
     max_remembered_groups: int = number(0, least=0)
-    """The most deleted groups that one shard remembers (docs/design.md#adoption). A remembered
-    group is not adopted again from the upstream. If there are more, the oldest is forgotten. A
-    group whose id is longer than 128 characters counts as several. 0 except in gateway mode.
+    """The largest number of deleted groups that one shard remembers (docs/design.md#adoption). A
+    remembered group is not adopted again from the upstream. If there are more, the oldest is
+    forgotten. A group whose id is longer than 128 characters counts as several. 0 except in gateway
+    mode.
 
     One costs about 200 bytes of memory and is read at every start.
     """
@@ -104,6 +106,6 @@ class CoreLimits:
     500 bytes of metadata each. Only requests that would exceed the limit are refused.
     """
     max_step_bytes: int = number(16 * 1024 * 1024, least=1)
-    """The most bytes that the storage accepts in one step. A request that would need more is
-    refused before it changes anything.
+    """The largest number of bytes that the storage accepts in one step. A request that would need
+    more is refused before it changes anything.
     """

@@ -12,8 +12,8 @@ from groupkeeper.coordinator.core.state import ShardState
 from groupkeeper.coordinator.core.step import Ticket
 
 MAX_LISTED = 2_000
-"""The most groups in one reply. Listing them blocks the event loop for 1 ms, and encoding the reply
-blocks it for another 1 ms.
+"""The largest number of groups in one reply. Listing them blocks the event loop for 1 ms, and
+encoding the reply blocks it for another 1 ms.
 """
 
 

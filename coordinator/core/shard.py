@@ -36,12 +36,12 @@ from groupkeeper.coordinator.core.step import Step, Ticket
 from groupkeeper.coordinator.core.work import Work, WorkOutcome
 
 MAX_EXPIRIES_PER_STEP = 256
-"""The most deadlines in one step. The others stay due for the next step, so that the loop is not
-blocked."""
+"""The largest number of deadlines in one step. The others stay due for the next step, so that the
+loop is not blocked."""
 
 MAX_ITEMS_PER_STEP = 50_000
-"""The most topics and partitions that the deadlines of one step examine. If the first deadline
-alone has more, the step examines only that one. 50,000 take 40 ms.
+"""The largest number of topics and partitions that the deadlines of one step examine. If the first
+deadline alone has more, the step examines only that one. 50,000 take 40 ms.
 """
 
 HANDLED_IN: Final = (

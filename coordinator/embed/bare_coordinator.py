@@ -58,8 +58,8 @@ if TYPE_CHECKING:
     from groupkeeper.coordinator.core.events import Event
 
 MAX_ROUTED_GROUPS: Final = 100_000
-"""The most groups whose shard is cached. Without the cache, the hash of the group's id costs more
-than the rest of a heartbeat."""
+"""The largest number of groups whose shard is cached. Without the cache, the hash of the group's id
+costs more than the rest of a heartbeat."""
 
 MAX_ROUTED_CHARS: Final = 128
 """The longest group id that is cached. Longer ids are hashed each time. A character needs up to 4

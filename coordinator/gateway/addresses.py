@@ -17,7 +17,8 @@ from groupkeeper.coordinator.gateway.rewriting import View
 from groupkeeper.coordinator.handlers.services import Endpoint
 
 MAX_VIEWS: Final = 64
-"""The most addresses of this machine for which a ``View`` is kept. A machine usually has few."""
+"""The largest number of addresses of this machine for which a ``View`` is kept. A machine usually
+has few."""
 
 
 class Addresses:

@@ -54,20 +54,20 @@ FAILED_AGAIN_S: Final = 60.0
 """A group whose offsets cannot be stored here is tried again after this time. Each attempt may have
 to delete what it has stored."""
 MAX_PORTION_BYTES: Final = 131_072
-"""The most bytes of one commit of an adoption: about 1,000 offsets. Every store can write this much
-in one step, and other groups do not have to wait long.
+"""The largest number of bytes of one commit of an adoption: about 1,000 offsets. Every store can
+write this much in one step, and other groups do not have to wait long.
 """
 MAX_SETTLED: Final = 100_000
-"""The most groups that are remembered as settled (``Adoption.is_settled``). If there are more, all
-are forgotten and checked again, which is cheap.
+"""The largest number of groups that are remembered as settled (``Adoption.is_settled``). If there
+are more, all are forgotten and checked again, which is cheap.
 """
 MAX_SETTLED_CHARS: Final = 128
 """Groups with longer ids are not remembered, but looked up each time. A client may send 32,767
 bytes, and 100,000 such ids would need 3 GB."""
 LOG_EVERY_S: Final = 60.0
 LINES_PER_WINDOW: Final = 10
-"""The most log lines about refused groups in ``LOG_EVERY_S``. While the upstream is away, every
-group is refused."""
+"""The largest number of log lines about refused groups in ``LOG_EVERY_S``. While the upstream is
+away, every group is refused."""
 
 _log = structlog.get_logger("groupkeeper.gateway")
 

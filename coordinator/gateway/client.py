@@ -27,8 +27,8 @@ from groupkeeper.protocol.frames import PREFIX_BYTES
 MAX_ANSWER_BYTES: Final = 104_857_600
 """Kafka's own limit of a frame (socket.request.max.bytes)."""
 MAX_IN_FLIGHT: Final = 1_000
-"""The most requests of one connection that may wait for an answer. We need only a few. The limit
-keeps a bug from filling the memory.
+"""The largest number of requests of one connection that may wait for an answer. We need only a few.
+The limit keeps a bug from filling the memory.
 """
 _API_VERSIONS: Final = 18
 _LAST_API_VERSIONS: Final = 4

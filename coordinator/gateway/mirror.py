@@ -31,7 +31,7 @@ INTERVAL_S: Final = 1.0
 sent.
 """
 OFFSETS_AT_ONCE: Final = 1_000
-"""The most offsets in one request."""
+"""The largest number of offsets in one request."""
 GROUPS_AT_ONCE: Final = 1_000
 """The number of groups for which each round checks whether they and their offsets still exist."""
 LOG_EVERY_S: Final = 60.0

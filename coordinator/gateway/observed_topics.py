@@ -32,12 +32,13 @@ from groupkeeper.protocol.errors import ProtocolError
 from groupkeeper.protocol.writer import Row
 
 TOPICS_AT_ONCE: Final = 200
-"""The most topics in one change, in one request by name, and in one iteration of the event loop."""
+"""The largest number of topics in one change, in one request by name, and in one iteration of the
+event loop."""
 LOOK_UP_S: Final = 1.0
 """How long a request may wait for a look-up, and how long an unknown topic is remembered."""
 MAX_REMEMBERED: Final = 10_000
-"""The most unknown topics, and the most deleted ids, that are remembered. They need some
-megabytes.
+"""The largest number of unknown topics, and also of deleted ids, that are remembered. They need
+some megabytes.
 """
 
 _log = structlog.get_logger("groupkeeper.gateway")

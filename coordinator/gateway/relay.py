@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from groupkeeper.coordinator.server.shared import Shared
 
 READ_BYTES: Final = 262_144
-"""The most bytes that the loop reads at once."""
+"""The largest number of bytes that the loop reads at once."""
 
 
 class RelayConnection:

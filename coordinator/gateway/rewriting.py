@@ -43,8 +43,9 @@ from groupkeeper.protocol.spans import Excerpt, Shape, excerpts, read_tags, writ
 from groupkeeper.protocol.writer import Row, write_entity
 
 MAX_ELEMENTS: Final = 1_000_000
-"""The most array elements that are read in one reply. The replies of a cluster with half a million
-partitions have fewer. So no reply blocks the event loop for much longer than such a reply.
+"""The largest number of array elements that are read in one reply. The replies of a cluster with
+half a million partitions have fewer. So no reply blocks the event loop for much longer than such a
+reply.
 """
 
 NODE_ENDPOINTS: Final = 0

@@ -47,7 +47,7 @@ TRANSACTION: Final = 1
 """The key type of FindCoordinator for a coordinator of transactions."""
 
 MAX_ELEMENTS: Final = 20_000
-"""The most elements of all arrays in one request. It equals the default of
+"""The largest number of elements of all arrays in one request. It equals the default of
 ``kafka.max_request_elements``.
 """
 

@@ -24,11 +24,11 @@ from groupkeeper.coordinator.runtime.loading import Slicer
 from groupkeeper.coordinator.runtime.tickets import Awaited
 
 MAX_SHOWN: Final = 100
-"""The most transactions that are shown: the oldest ones."""
+"""The largest number of transactions that are shown: the oldest ones."""
 ANSWER_S: Final = 2.0
 """The time for the shards to answer. During an outage of the store they do not."""
 SLICE_MS: Final = 2.0
-"""The most time that pending offsets are processed before other tasks of the event loop run."""
+"""The longest time that pending offsets are processed before other tasks of the event loop run."""
 
 
 class BrokerStatus(msgspec.Struct, frozen=True):

@@ -35,8 +35,8 @@ FIRST_WITH_PATTERN = 1
 
 
 _MOST_BYTES: Final = MAX_REPEATED_BYTES + 1
-"""The most bytes of a body that are compared with the last body. A longer body is cut to this
-length. It then differs from every remembered body, because those are shorter."""
+"""The largest number of bytes of a body that are compared with the last body. A longer body is cut
+to this length. It then differs from every remembered body, because those are shorter."""
 
 
 def handle(exchange: Exchange, services: Services) -> None:

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from groupkeeper.coordinator.handlers.services import Services
 
 AT_ONCE = 16
-"""The most groups that are deleted at the same time. Each group is deleted in portions of up to 3
-ms, in which the event loop is blocked."""
+"""The largest number of groups that are deleted at the same time. Each group is deleted in portions
+of up to 3 ms, in which the event loop is blocked."""
 
 
 def handle(exchange: Exchange, services: Services) -> None:

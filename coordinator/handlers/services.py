@@ -104,8 +104,8 @@ class Services:
     num_partitions: int = 1
     """The number of partitions of a topic that is created without a number."""
     max_request_elements: int = 20_000
-    """The most elements in all arrays of one request. An element that blocks the loop for longer
-    than an offset counts as several (``exchange``)."""
+    """The largest number of elements in all arrays of one request. An element that blocks the loop
+    for longer than an offset counts as several (``exchange``)."""
     max_reply_bytes: int = 67_108_864
     """The longest reply. A longer one closes its connection. Without this limit, a request that
     names one large group thousands of times would get a reply that no client can use."""

@@ -59,7 +59,8 @@ class Session:
 
 
 _SHARED: Final = 1_000
-"""The most clients, and the most addresses, that connections share in memory."""
+"""The largest number of clients, and the largest number of addresses, that connections share in
+memory."""
 
 
 @lru_cache(_SHARED)

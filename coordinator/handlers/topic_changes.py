@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 
 
 MAX_NEW_PARTITIONS: Final = 10_000
-"""The most new partitions in one request. Kafka has the same limit (MAX_PARTITIONS_PER_BATCH), and
-applies it also to the number of records that it writes for the request."""
+"""The largest number of new partitions in one request. Kafka has the same limit
+(MAX_PARTITIONS_PER_BATCH), and applies it also to the number of records that it writes for the
+request."""
 
 
 def refusal(name: str | None, error: ErrorCode, message: str, topic_id: str = "") -> TopicChange:

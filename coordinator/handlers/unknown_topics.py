@@ -20,12 +20,12 @@ TOPIC_WINDOW_S: Final = 600.0
 minutes."""
 WINDOW_S: Final = 60.0
 LINES_PER_WINDOW: Final = 5
-"""The most lines in ``WINDOW_S`` seconds for all topics together."""
+"""The largest number of lines in ``WINDOW_S`` seconds for all topics together."""
 MAX_NAMES: Final = 10
 """How many names of one request are checked."""
 MAX_CANDIDATES: Final = 500
-"""The most existing topics with which a missing name is compared. Each comparison blocks the loop
-for about 20 us."""
+"""The largest number of existing topics with which a missing name is compared. Each comparison
+blocks the loop for about 20 us."""
 _LENGTH_MAY_DIFFER: Final = 3
 MAX_CLIENT_ID_CHARS: Final = 249
 

@@ -17,7 +17,7 @@ from typing import Protocol
 from groupkeeper.coordinator.core.now import Now
 
 MAX_ADVANCE_NS = 1_000_000_000
-"""The most by which the monotonic time advances in one iteration of the event loop."""
+"""The longest time by which the monotonic clock advances in one iteration of the event loop."""
 
 TICK_S = 0.5
 """The interval at which an idle loop is woken. Without this, the clock would take idle time for a

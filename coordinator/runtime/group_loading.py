@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 MAX_LOADS: Final = 64
-"""The most groups that are loaded at the same time. The others wait."""
+"""The largest number of groups that are loaded at the same time. The others wait."""
 
 
 class LoadingGroup:

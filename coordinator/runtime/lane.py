@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from groupkeeper.coordinator.runtime.stats import Stats
 
 RELEASE_SLICE_S = 0.005
-"""The most time for sending the replies of an append in one iteration of the event loop. The rest
-follows in later iterations.
+"""The longest time for sending the replies of an append in one iteration of the event loop. The
+other replies follow in later iterations.
 """
 
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Final
 
 MAX_KEYS: Final = 1_000
-"""The most keys that are remembered. If there are more, all keys are forgotten. A few more lines
-than allowed may then be written."""
+"""The largest number of keys that are remembered. If there are more, all keys are forgotten. A few
+more lines than allowed may then be written."""
 
 
 class LineLimit:

@@ -21,16 +21,16 @@ SLICE_S: Final = 0.002
 """How long a listing asks shards in one iteration of the event loop."""
 
 MAX_ASKED: Final = 32
-"""The most questions (ListGroups requests to a shard) of one listing that wait for an answer. One
-append may answer all of them, with up to 2,000 groups each."""
+"""The largest number of questions (ListGroups requests to a shard) of one listing that wait for an
+answer. One append may answer all of them, with up to 2,000 groups each."""
 
 MAX_LISTINGS: Final = 4
-"""The most listings that run at the same time. A listing of a million groups keeps 16 MB of names.
-A listing that waits costs nothing."""
+"""The largest number of listings that run at the same time. A listing of a million groups keeps 16
+MB of names. A listing that waits costs nothing."""
 
 ASKED_AGAIN: Final = 2_000
-"""The most groups in one question. The first question to a shard names no groups. If the shard has
-too many for one answer, the later questions name the others."""
+"""The largest number of groups in one question. The first question to a shard names no groups. If
+the shard has too many for one answer, the later questions name the others."""
 
 
 class GroupsTicket(Protocol):

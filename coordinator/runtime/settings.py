@@ -85,9 +85,9 @@ class CoordinatorConfig(CoreLimits):
     subscriptions of 1,000 topics take some seconds. During this time the members keep their
     partitions."""
     max_waiting_work: int = number(1_000, least=1)
-    """The most computations of assignments that may wait. The same number of groups may wait for
-    the topics of their patterns. Each group waits for at most one computation. A group beyond the
-    limit keeps its assignment, and asks again later."""
+    """The largest number of computations of assignments that may wait. The same number of groups
+    may wait for the topics of their patterns. Each group waits for at most one computation. A group
+    beyond the limit keeps its assignment, and asks again later."""
     max_patterns: int = number(1_000, least=1)
     """How many different patterns the members of all groups together may have. A pattern may match
     every topic, and each new topic is compared with all patterns. One comparison takes up to 44 us.

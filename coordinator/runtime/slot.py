@@ -95,7 +95,7 @@ class SlotLane(Protocol):
     """True if too many requests or bytes have gathered for the next append. Until that append
     begins, requests that write are refused."""
     max_waiting: int
-    """The most replies of one slot that may wait for the store."""
+    """The largest number of replies of one slot that may wait for the store."""
 
     def gather(self, slot: Slot, batch: Batch, record_bytes: int) -> Write:
         """Add a step with records to the next append. A step is the result of one request or timer.

@@ -18,9 +18,9 @@ FRAME_BYTES = 64
 """The memory of a frame without its bytes."""
 DECODED_FACTOR = 16
 MAX_DECODED_BYTES = 4_194_304
-"""The most bytes that count for one decoded request. A partition takes 18 bytes in a frame and up
-to 300 in memory. The limit on the elements of a frame (kafka.max_request_elements) limits this
-too."""
+"""The largest number of bytes that count for one decoded request. A partition takes 18 bytes in a
+frame and up to 300 in memory. The limit on the elements of a frame (kafka.max_request_elements)
+limits this too."""
 
 UNCOUNTED_BYTES = 1_024
 REQUEST_BYTES = 256

@@ -15,8 +15,8 @@ from groupkeeper.coordinator.server.stats import UPSTREAM_BAD_REPLY, UPSTREAM_LO
 
 WINDOW_S = 10.0
 LINES_PER_WINDOW = 5
-"""The most lines for one reason in ``WINDOW_S``. Lines that are left out are counted, and the next
-line has the count.
+"""The largest number of lines for one reason in ``WINDOW_S``. Lines that are left out are counted,
+and the next line has the count.
 """
 
 LOGGED_CHARS = 249

@@ -53,10 +53,10 @@ COUNTED: Final = {
 HOUR_MS: Final = 60 * MINUTE_MS
 
 MAX_BARS: Final = 120
-"""The most bars in a row of the chart. More bars would be too thin to point at."""
+"""The largest number of bars in a row of the chart. More bars would be too thin to point at."""
 
 MAX_NAMED: Final = 4
-"""The most partitions that a line names."""
+"""The largest number of partitions that a line names."""
 
 
 SEVERITY: Final = (

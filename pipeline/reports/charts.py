@@ -14,7 +14,7 @@ from html import escape
 from typing import Final
 
 MAX_SERIES: Final = 8
-"""The most series in a chart: the number of colours that a reader can distinguish."""
+"""The largest number of series in a chart: the number of colours that a reader can distinguish."""
 
 _DAY_MS: Final = 24 * 60 * 60 * 1000
 _MONTHS_MS: Final = 91 * _DAY_MS
@@ -74,7 +74,7 @@ def short_number(value: float) -> str:
 
 
 MAX_STEPS: Final = 6
-"""The most steps of an axis of values."""
+"""The largest number of steps of an axis of values."""
 
 
 def value_ticks(largest: float, least_step: float = 0.0) -> list[float]:

@@ -18,8 +18,8 @@ from groupkeeper.pipeline.tables.lake import DAY
 TITLE = "Groups"
 
 MAX_GROUPS: Final = 10_000
-"""The most groups on the page. The groups with the largest lag are shown. With their small charts,
-this number of groups takes 3 MB."""
+"""The largest number of groups on the page. The groups with the largest lag are shown. With their
+small charts, this number of groups takes 3 MB."""
 
 POINTS: Final = 32
 """About the most moments in the charts of one group."""

@@ -161,7 +161,7 @@ def embedded(data: object, name: str = "") -> str:
 
 
 LONG_WORD: Final = 40
-"""The most characters of a word that fits into a column. Longer words are broken."""
+"""The largest number of characters of a word that fits into a column. Longer words are broken."""
 
 
 def _kind(name: str, values: Sequence[object]) -> str:

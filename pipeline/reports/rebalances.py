@@ -57,7 +57,7 @@ ENDS: Final = {
 
 
 MAX_BARS: Final = 60
-"""The most bars in a chart. More bars would be too thin to point at."""
+"""The largest number of bars in a chart. More bars would be too thin to point at."""
 
 
 def build(scope: Scope) -> Report:

@@ -35,13 +35,14 @@ from groupkeeper.pipeline.tables.pointer import HELD_BACK, STALE, DayNote, Point
 from groupkeeper.pipeline.tables.versions import read_pointer, read_valid
 
 CHART_POINTS: Final = 240
-"""The most moments in a chart. In a chart of a longer time, the moments are farther apart."""
+"""The largest number of moments in a chart. In a chart of a longer time, the moments are farther
+apart."""
 
 MAX_ROWS: Final = 500
-"""The most rows that a page lists. The files next to the page have all rows."""
+"""The largest number of rows that a page lists. The files next to the page have all rows."""
 
 MAX_WARNINGS: Final = 5
-"""The most days with missing events that a page names."""
+"""The largest number of days with missing events that a page names."""
 
 UNDER_WAY: Final = (
     "`groupkeeper pipeline run` began to compute this and has not finished; if none is at work, it "

@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame
 Rows = list[dict[str, Any]]
 
 PART_ROWS: Final = 10_000
-"""The most rows that this process holds at a time, about 10 MB."""
+"""The largest number of rows that this process holds at a time, about 10 MB."""
 
 
 def write_rows(rows: DataFrame | Rows, schema: pa.Schema, path: Path) -> int:

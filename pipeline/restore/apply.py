@@ -39,7 +39,7 @@ from groupkeeper.pipeline.restore.plan import (
 )
 
 NAMED: Final = 3
-"""The most items that a message names."""
+"""The largest number of items that a message names."""
 
 
 class Result(StrEnum):

@@ -32,11 +32,13 @@ DEFAULT_TIMEOUT_S: Final = 30.0
 RETRY_S: Final = 0.2
 
 GROUPS_A_REQUEST: Final = 200
-"""The most groups whose offsets are read with one request."""
+"""The largest number of groups whose offsets are read with one request."""
 PARTITIONS_A_REQUEST: Final = 2000
-"""The most partitions in one request that reads log starts or ends, or deletes offsets."""
+"""The largest number of partitions in one request that reads log starts or ends, or deletes
+offsets."""
 COMMIT_BYTES: Final = 400_000
-"""The most bytes of one commit. Kafka writes a commit as one batch, of at most 1 MiB by default."""
+"""The largest number of bytes of one commit. Kafka writes a commit as one batch, of at most 1 MiB
+by default."""
 RECORD_BYTES: Final = 120
 """The estimated bytes of a partition in a commit, besides its names and metadata."""
 

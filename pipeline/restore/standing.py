@@ -17,7 +17,7 @@ from groupkeeper.pipeline.restore.plan import Committed, Partition
 from groupkeeper.storage.event_log.snapshot_logs import SNAPSHOT_KIND
 
 NAMED: Final = 5
-"""The most gaps that a message names."""
+"""The largest number of gaps that a message names."""
 
 
 class RestoreError(Exception):

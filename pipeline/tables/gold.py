@@ -319,7 +319,7 @@ def _is_today(at_ms: str) -> Column:
 
 
 MAX_LISTED_CHANGES: Final = 100
-"""The most partitions whose change an audit row lists. The row counts all of them."""
+"""The largest number of partitions whose change an audit row lists. The row counts all of them."""
 
 _CLIENT: Final = ("principal", "client_id", "client_host")
 _WHO: Final = (*_CLIENT, "member_id", "generation")

@@ -165,8 +165,8 @@ def write_days(table: DataFrame, path: str, *more_partitions: str, name: str = "
 
 
 MAX_FILE_ROWS: Final = 5_000_000
-"""The most rows in a file of a table, about 100 MB. A large day has several files, so that several
-tasks can read it."""
+"""The largest number of rows in a file of a table, about 100 MB. A large day has several files, so
+that several tasks can read it."""
 
 
 def add_days(table: DataFrame, path: str, version: int, name: str = "part") -> None:

@@ -20,7 +20,7 @@ MOVED: Final = "partitions_moved"
 """The kind of event about the partitions that a member of a consumer group got and lost."""
 
 MAX_LISTED_MOVES: Final = 100
-"""The most moved partitions that a row lists. The row counts all of them."""
+"""The largest number of moved partitions that a row lists. The row counts all of them."""
 
 
 def rebalances(events: DataFrame, days: Sequence[date]) -> DataFrame:

@@ -35,8 +35,8 @@ if TYPE_CHECKING:  # a session for large data does without it
 _BATCH: Final = "batch_id"
 
 MAX_HELD_BYTES: Final = 1024 * 1024
-"""The most bytes of files that this process reads for a query. All of their rows become a part of
-Spark's query plan, so for more bytes Spark's own reader is faster."""
+"""The largest number of bytes of files that this process reads for a query. All of their rows
+become a part of Spark's query plan, so for more bytes Spark's own reader is faster."""
 
 
 def frame(spark: SparkSession, rows: pa.Table, schema: StructType) -> DataFrame:

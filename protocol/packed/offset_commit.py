@@ -213,7 +213,7 @@ class CommitShape:
 
 
 MAX_SHAPE_ROWS: Final = 32
-"""The most partitions of a shape, to bound the memory of a connection."""
+"""The largest number of partitions of a shape, to bound the memory of a connection."""
 
 _NO_TAGS_TWICE: Final = NO_TAGS + NO_TAGS
 _SHAPE_OF_ROW: Final = b"\xff" * 4 + bytes(12) + b"\xff\xff"

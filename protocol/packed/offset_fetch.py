@@ -281,7 +281,7 @@ def fetched_group_ends(group_id: str, count: int) -> tuple[bytes, bytes]:
 
 
 ROWS: Final = 1_000
-"""The most partitions in one piece of a large reply; packing them takes 0.5 ms."""
+"""The largest number of partitions in one piece of a large reply; packing them takes 0.5 ms."""
 FIRST_ROWS: Final = 64
 """The number of partitions in the first piece, before the size of a packed partition is known."""
 PIECE_BYTES: Final = 65_536

@@ -9,7 +9,7 @@ from groupkeeper.coordinator.core.groups.group import offset_bytes, topic_bytes
 from groupkeeper.coordinator.core.records import SavedGroup, SavedOffset
 
 MAX_PART_BYTES: Final = 512 * 1024
-"""The most bytes in a part. Encoding them takes up to 5 ms on the loop."""
+"""The largest number of bytes in a part. Encoding them takes up to 5 ms on the loop."""
 
 _MEMBER_BYTES: Final = 4_096
 """An estimate of a member's size. Most members are smaller, so a group may be split although it

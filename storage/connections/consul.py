@@ -30,7 +30,7 @@ MOST_TTL_MS = 86_400_000
 MOST_LOCK_DELAY_MS = 60_000
 """The longest lock delay. Consul silently shortens a longer one."""
 MOST_OPERATIONS = 64
-"""The most operations in one transaction."""
+"""The largest number of operations in one transaction."""
 MOST_TRANSACTION_BYTES = 512 * 1024
 """The largest body of a transaction, in which values are in base64 (``txn_max_req_len``)."""
 READING_VERBS = ("get", "get-tree")

@@ -73,8 +73,8 @@ class ZooKeeperSettings:
     session_timeout_ms: int = SESSION_TIMEOUT_MS
     connect_timeout_ms: int = CONNECT_TIMEOUT_MS
     max_outstanding: int = 500
-    """The most calls without an answer. This is half of the number that a server accepts from all
-    its clients (globalOutstandingLimit).
+    """The largest number of calls without an answer. This is half of the number that a server
+    accepts from all its clients (globalOutstandingLimit).
     """
     digest: str | None = field(default=None, repr=False)
     """``user:password`` for access lists of the scheme digest."""

@@ -31,7 +31,7 @@ from groupkeeper.storage.event_log.segments import (
 from groupkeeper.storage.segment_lines import EventDict
 
 SAMPLE_PARTITIONS: Final = 1_000
-"""The most partitions that one event contains, as in the coordinator's samples."""
+"""The largest number of partitions that one event contains, as in the coordinator's samples."""
 
 KEEP_DAYS: Final = 8
 """The number of days whose folders are kept: a week, and today. The pipeline has copied older

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from groupkeeper.pipeline.restore.plan import Change, Plan
 
 ROWS_SHOWN: Final = 100
-"""The most changes of a plan that are printed. The plan's file has all of them."""
+"""The largest number of changes of a plan that are printed. The plan's file has all of them."""
 NAMED: Final = 3
-"""The most groups or offsets that a message names."""
+"""The largest number of groups or offsets that a message names."""
 GROUPS_NAMED: Final = 10
-"""The most messages that are printed about single groups."""
+"""The largest number of messages that are printed about single groups."""
 
 
 def read_plan(path: Path) -> Plan:

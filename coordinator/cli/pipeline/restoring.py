@@ -43,7 +43,7 @@ NO_DATA: Final = "none"
 """``--data none``: no cluster holds the records, so nothing is clamped."""
 
 _NAMED: Final = 10
-"""The most partitions that a message names."""
+"""The largest number of partitions that a message names."""
 
 PLANS: Final = "groupkeeper-plan"
 """The client id for reads; writes use the plan's client id."""

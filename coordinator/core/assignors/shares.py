@@ -20,8 +20,8 @@ from groupkeeper.coordinator.core.assignors.flow import Flow
 from groupkeeper.coordinator.core.assignors.take_back import take_back_moves
 
 EFFORT: Final = 2_000_000
-"""The most exchanges that the last pass examines: they take about a second. The limit is a count
-and not a time, because every process must compute the same assignment.
+"""The largest number of exchanges that the last pass examines: they take about a second. The limit
+is a count and not a time, because every process must compute the same assignment.
 """
 
 

@@ -22,8 +22,8 @@ from groupkeeper.coordinator.core.waiting import AwaitedMember, Waiting
 from groupkeeper.protocol.consumer_protocol import ConsumerProtocolError, subscribed_topics
 
 MAX_TOPICS_READ = 2_000
-"""The most topic names that are read from the subscriptions of a group. Equal subscriptions are
-read once.
+"""The largest number of topic names that are read from the subscriptions of a group. Equal
+subscriptions are read once.
 
 Reading them takes 0.5 ms of the event loop. The reply has room for fewer names.
 """

@@ -27,8 +27,8 @@ from groupkeeper.coordinator.core.requests.topics import (
 _CONFIG_BYTES = 256
 """An upper bound of the size of one key with its value, in the record and the event together."""
 _BYTES_PER_CHAR = 18
-"""The most bytes that one character of a group id needs: six in JSON, once in the record and twice
-in the event.
+"""The largest number of bytes that one character of a group id needs: six in JSON, once in the
+record and twice in the event.
 """
 
 

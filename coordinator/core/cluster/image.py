@@ -29,8 +29,8 @@ class TopicDifference(NamedTuple):
 
 
 MAX_DELETED_NAMES = 1_000
-"""The most names of deleted topics that a shard keeps for events. They take 100 kB. A name is
-needed only until members have given up the deleted topic, which takes seconds.
+"""The largest number of names of deleted topics that a shard keeps for events. They take 100 kB. A
+name is needed only until members have given up the deleted topic, which takes seconds.
 """
 
 NO_DIFFERENCE = TopicDifference(frozenset(), frozenset())

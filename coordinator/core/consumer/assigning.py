@@ -15,10 +15,10 @@ from groupkeeper.coordinator.core.assignors.flow import Flow
 from groupkeeper.coordinator.core.assignors.take_back import take_back_moves
 
 EFFORT: Final = 100_000
-"""The most exchanges of partitions that ``uniform`` examines to avoid moves, if members subscribe
-to different topics. The limit is a count and not a time, because a result must not depend on the
-machine. For 1,000 members with 20 subscriptions of 1,000 topics and a random previous target the
-search takes 0.6 s at most.
+"""The largest number of exchanges of partitions that ``uniform`` examines to avoid moves, if
+members subscribe to different topics. The limit is a count and not a time, because a result must
+not depend on the machine. For 1,000 members with 20 subscriptions of 1,000 topics and a random
+previous target the search takes 0.6 s at most.
 """
 
 Target: TypeAlias = list[list[int]]

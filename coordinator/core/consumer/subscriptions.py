@@ -19,8 +19,8 @@ from groupkeeper.coordinator.core.groups.group import text_bytes
 from groupkeeper.coordinator.core.groups.subscribers import Subscribers
 
 MAX_NAMES: Final = 50_000
-"""The most topic names in all different lists and resolved patterns of one group. With more names,
-the step of a new member or of a new target would block the loop for longer than 100 ms.
+"""The largest number of topic names in all different lists and resolved patterns of one group. With
+more names, the step of a new member or of a new target would block the loop for longer than 100 ms.
 """
 KEPT_TOPICS: Final = 1_000
 """The least number of topics for which the tables that ``numbered`` returns are kept until the

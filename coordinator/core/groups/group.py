@@ -39,7 +39,7 @@ _SAVED_TOPIC_BYTES: Final = 16
 _SHORT_CHARS: Final = 32
 """A longer text gets a close upper bound, and a shorter text only a rough one."""
 _LONGEST_ESCAPE: Final = 6
-"""The most bytes that one character can have in JSON."""
+"""The largest number of bytes that one character can have in JSON."""
 _ESCAPED: Final = bytes(range(32)) + b'"\\\x7f'
 """ASCII characters whose JSON may differ from their UTF-8."""
 

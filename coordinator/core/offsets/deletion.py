@@ -41,14 +41,14 @@ Rows: TypeAlias = list[tuple[int, ErrorCode]]
 """Partitions of one topic, each with its result."""
 
 MAX_DELETED_BYTES: Final = 8 * 1024 * 1024
-"""The most encoded bytes that one step of an OffsetDelete may delete: about 25,000 offsets, which
-take 40 ms of the event loop.
+"""The largest number of encoded bytes that one step of an OffsetDelete may delete: about 25,000
+offsets, which take 40 ms of the event loop.
 """
 
 
 MAX_GROUP_BYTES: Final = 512 * 1024
-"""The most encoded bytes of one group that one step of a DeleteGroups may delete. One iteration of
-the event loop may delete several groups.
+"""The largest number of encoded bytes of one group that one step of a DeleteGroups may delete. One
+iteration of the event loop may delete several groups.
 """
 
 MAX_LOGGED_BYTES: Final = 128 * 1024 * 1024

@@ -19,8 +19,8 @@ from groupkeeper.coordinator.core.records import SavedOffset
 from groupkeeper.coordinator.core.state import ShardState
 
 MAX_OFFSETS_PER_STEP = 2_000
-"""The most offsets that one step deletes. A step that has examined this many offsets does not begin
-with another group. A group with few expired offsets is examined as a whole.
+"""The largest number of offsets that one step deletes. A step that has examined this many offsets
+does not begin with another group. A group with few expired offsets is examined as a whole.
 """
 
 

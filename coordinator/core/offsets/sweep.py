@@ -21,9 +21,9 @@ from groupkeeper.coordinator.core.records import NO_OFFSET, PartitionEnd
 from groupkeeper.coordinator.core.state import ShardState
 
 MAX_OFFSETS_PER_STEP = 1_000
-"""The most offsets that one step changes. A step that has examined this many offsets does not begin
-with another group. A group with few changes is examined as a whole. The limit is low because the
-first steps of all shards run in one iteration of the event loop.
+"""The largest number of offsets that one step changes. A step that has examined this many offsets
+does not begin with another group. A group with few changes is examined as a whole. The limit is low
+because the first steps of all shards run in one iteration of the event loop.
 """
 
 

@@ -59,7 +59,7 @@ from groupkeeper.coordinator.core.step import Ticket
 NO_RETENTION: Final = -1
 
 MAX_ENDED: Final = 500
-"""The most pending offsets that one step ends. They take about 20 ms."""
+"""The largest number of pending offsets that one step ends. They take about 20 ms."""
 
 PENDING_SHARE: Final = 4
 """A divisor: the pending offsets of one group use at most a quarter of ``max_step_bytes``."""

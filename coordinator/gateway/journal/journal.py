@@ -60,7 +60,7 @@ ANSWER_S: Final = 15.0
 """After this time a client gets an error to try again. The record may still be written."""
 
 MAX_IN_FLIGHT: Final = 10_000
-"""The most TxnOffsetCommits written at a time. More are refused, and clients try again."""
+"""The largest number of TxnOffsetCommits written at a time. More are refused; clients retry."""
 
 
 class JournalSettings(NamedTuple):

@@ -12,8 +12,8 @@ from groupkeeper.protocol.record_batches import Sender
 
 _LAST = 2**31 - 1
 MAX_PRODUCERS = 100_000
-"""The most producers whose numbers we keep for one partition. If there are more, all are dropped,
-and we ask the broker again.
+"""The largest number of producers whose numbers we keep for one partition. If there are more, all
+are dropped, and we ask the broker again.
 """
 
 

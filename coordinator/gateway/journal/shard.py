@@ -42,7 +42,7 @@ partition of the shard is not read.
 """
 
 MAX_ENDED_AT_ONCE: Final = 200
-"""The most transactions in one request to the shard."""
+"""The largest number of transactions in one request to the shard."""
 
 MAX_RECORDS: Final = 10_000
 """If more records of open transactions are kept, those without pending offsets are forgotten. Any

@@ -32,13 +32,13 @@ LOST_LINE_S: Final = 1.0
 """If several shards are lost within this time, one log line reports them."""
 
 SWEEP_LIMIT_S: Final = 40.0
-"""The most time for one check of a shard, because its partition may have no leader now. It is
+"""The longest time for one check of a shard, because its partition may have no leader now. It is
 longer than the time-out of a request: only a request that times out closes a connection to a silent
 broker.
 """
 
 GO_ON_S: Final = 10.0
-"""The most time for one attempt of a shard to continue. Its partition may have no leader now."""
+"""The longest time for one attempt of a shard to continue. Its partition may have no leader now."""
 
 
 class JournalShards:

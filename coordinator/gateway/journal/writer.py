@@ -39,7 +39,8 @@ PRODUCE_TIMEOUT_MS: Final = 10_000
 FIRST_RETRY_S: Final = 0.02
 LAST_RETRY_S: Final = 1.0
 MAX_NUMBERINGS: Final = 5
-"""The most times that the sequence number of one record is corrected because the broker refused it.
+"""The largest number of times that the sequence number of one record is corrected because the
+broker refused it.
 """
 
 _LATEST: Final = -1

@@ -19,11 +19,11 @@ from groupkeeper.pipeline.reports.report import Scope, collect
 from groupkeeper.pipeline.tables.gold import MINUTE_MS
 
 MAX_INCIDENTS: Final = 10_000
-"""The most incidents that a search returns, about 10 MB of JSON. Open, severe and new incidents are
-preferred, in this order."""
+"""The largest number of incidents that a search returns, about 10 MB of JSON. Open, severe and new
+incidents are preferred, in this order."""
 
 MAX_NAMED: Final = 4
-"""The most clients, and the most details, that an incident names."""
+"""The largest number of clients, and the largest number of details, that an incident names."""
 
 _BY_NAME: Final = {rule.name: rule for rule in RULES}
 _NO_END_MS: Final = 2**62

@@ -112,8 +112,8 @@ def _cards(incidents: Rows) -> str:
 
 
 MAX_CARDS: Final = 5
-"""The most open incidents with a card that shows all details. Further incidents are rows of a
-table, because a card fills half of a telephone's screen."""
+"""The largest number of open incidents with a card that shows all details. Further incidents are
+rows of a table, because a card fills half of a telephone's screen."""
 
 
 def _shown(each: dict[str, Any]) -> dict[str, Any]:

@@ -22,7 +22,8 @@ from groupkeeper.pipeline.reports.incidents.find import FoundIncidents
 from groupkeeper.pipeline.tables.files import replace_local
 
 TRIES: Final = 5
-"""The most times that a request is sent. With the pauses, this takes at least 15 seconds."""
+"""The largest number of times that a request is sent. With the pauses, this takes at least 15
+seconds."""
 
 FIRST_PAUSE_SECONDS: Final = 1.0
 """The pause after the first failure. Each later pause is twice as long as the one before."""
@@ -31,8 +32,8 @@ TIMEOUT_SECONDS: Final = 10.0
 """How long to wait for the answer to one request."""
 
 MAX_PER_REQUEST: Final = 100
-"""The most incidents in one request, about 100 kB. If there are more incidents, several requests
-are sent."""
+"""The largest number of incidents in one request, about 100 kB. If there are more incidents,
+several requests are sent."""
 
 SIGNATURE: Final = "X-Groupkeeper-Signature"
 TIMESTAMP: Final = "X-Groupkeeper-Timestamp"

@@ -45,8 +45,8 @@ LONGEST_NAME: Final = 249
 """The same limit as for the name of a topic in Kafka."""
 
 MOST_KNOWN: Final = 100_000
-"""The most keys that are remembered. They need about 40 MB. Before a write of a group whose keys
-are not remembered, its keys are listed."""
+"""The largest number of keys that are remembered. They need about 40 MB. Before a write of a group
+whose keys are not remembered, its keys are listed."""
 
 THREAD_OFFSETS: Final = 5_000
 """The changes of a group with more offsets are computed on a thread, not on the event loop."""

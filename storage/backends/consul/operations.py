@@ -13,7 +13,7 @@ Operation: TypeAlias = Mapping[str, Any]
 MAX_BODY_BYTES: Final = MOST_TRANSACTION_BYTES - 1024
 
 _AROUND_BYTES: Final = 100
-"""The most bytes of JSON around the key and the value of an operation."""
+"""The largest number of bytes of JSON around the key and the value of an operation."""
 
 
 def check(key: str, index: int) -> Operation:

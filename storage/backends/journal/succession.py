@@ -29,7 +29,7 @@ from groupkeeper.storage.event_log.lines import row_lines
 from groupkeeper.storage.keyed import KeyedRecords
 
 PORTION_ENTRIES: Final = 50
-"""The most journal entries that one fold deletes. An entry may have many events."""
+"""The largest number of journal entries that one fold deletes. An entry may have many events."""
 
 PORTION_BYTES: Final = 4 * 1024 * 1024
 """A fold gets no further journal entry once its entries have so many bytes. All of them are in

@@ -58,7 +58,7 @@ TRANSACTION_TIMEOUT_MS: Final = 60_000
 """The brokers abort a transaction that its writer left open for so long."""
 
 FENCES_AT_ONCE: Final = 10
-"""The most shards that are acquired at the same time."""
+"""The largest number of shards that are acquired at the same time."""
 
 _log = structlog.get_logger(__name__)
 

@@ -29,8 +29,8 @@ of ten partitions.
 """
 
 _LINES_BYTES: Final = 512 * 1024
-"""The most bytes of lines that are compressed together. With more, a chunk could be too large for
-one value of ZooKeeper."""
+"""The largest number of bytes of lines that are compressed together. With more, a chunk could be
+too large for one value of ZooKeeper."""
 
 
 class EventChunks:

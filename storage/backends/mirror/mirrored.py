@@ -20,7 +20,7 @@ from groupkeeper.protocol.consumer_protocol import (
 )
 
 MAX_PARTS: Final = 100_000
-"""The most topics and partitions of one member. A member with more is left out."""
+"""The largest number of topics and partitions of one member. A member with more is left out."""
 
 _CONSUMERS: Final = "consumer"
 """The protocol type of consumers. We can read only the subscriptions and assignments of consumers.

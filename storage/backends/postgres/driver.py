@@ -62,7 +62,7 @@ FOLD_TIMEOUT_S: Final = 60.0
 megabytes. No other group is folded before the fold ends, and a start has to wait for its end."""
 
 DELETIONS_AT_ONCE: Final = 4
-"""The most portions of old events that one call deletes. The next call deletes more."""
+"""The largest number of portions of old events that one call deletes. Others wait for the next."""
 
 _T = TypeVar("_T")
 

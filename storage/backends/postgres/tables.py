@@ -184,7 +184,8 @@ DELETE_OLD_LIVES: Final = """DELETE FROM lives AS old
         SELECT 1 FROM lives WHERE lives.node_id = old.node_id AND lives.number > old.number)"""
 
 DELETED_AT_ONCE: Final = 50_000
-"""The most events that one statement deletes: less than a second. A busy day has millions."""
+"""The largest number of events that one statement deletes: less than a second. A busy day has
+millions."""
 
 DELETE_EVENTS: Final = f"""DELETE FROM event_log WHERE ctid = ANY(ARRAY(
     SELECT ctid FROM event_log

@@ -36,12 +36,12 @@ in about a second."""
 MIN_SLICE_GROUPS = 8
 MAX_SLICE_BYTES = 1024 * 1024
 MAX_SLICE_GROUPS = 1_000
-"""The most groups that one append folds. SQLite allows 32,766 parameters in a statement, and a
-group needs three."""
+"""The largest number of groups that one append folds. SQLite allows 32,766 parameters in a
+statement, and a group needs three."""
 
 IDLE_SLICE_GROUPS = 64
-"""The most groups that an append folds if it writes no records. No request waits for such an
-append, but encoding the groups blocks the loop."""
+"""The largest number of groups that an append folds if it writes no records. No request waits for
+such an append, but encoding the groups blocks the loop."""
 
 MIN_RETRY_SLICES = 8
 MAX_RETRY_SLICES = 1_024

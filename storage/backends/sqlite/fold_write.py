@@ -17,9 +17,9 @@ from groupkeeper.storage.backends.sqlite.keyed import KeyedRow, write_keyed
 from groupkeeper.storage.base import LeaseEpoch
 
 MAX_DELETED_PARTS: Final = 16
-"""The most parts of groups that are deleted after one append: up to 8 MB, which takes about 30 ms.
-The next append waits for this. Deleting all parts of a group of 1.2 GB at once would take longer
-than the time limit of an append."""
+"""The largest number of parts of groups that are deleted after one append: up to 8 MB, which takes
+about 30 ms. The next append waits for this. Deleting all parts of a group of 1.2 GB at once would
+take longer than the time limit of an append."""
 
 
 class FoldWriter:

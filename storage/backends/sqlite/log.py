@@ -20,7 +20,8 @@ from groupkeeper.storage.event_log.log_clock import LogClock
 from groupkeeper.storage.event_log.source import Address, LogHead
 
 TRIM_ROWS: Final = 32
-"""The most rows that one statement deletes. An append waits for at most one such statement."""
+"""The largest number of rows that one statement deletes. An append waits for at most one such
+statement."""
 
 
 _TRIM: Final = """DELETE FROM log WHERE "row" IN (

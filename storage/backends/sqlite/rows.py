@@ -24,8 +24,8 @@ READ_ROWS: Final = 8
 
 _BUSY_TIMEOUT_S: Final = 5.0
 _CACHE_KIB: Final = 256
-"""The most memory for pages. Rows are read once and in order, so no page is read again. SQLite's
-default is 2 MB."""
+"""The largest amount of memory for pages. Rows are read once and in order, so no page is read
+again. SQLite's default is 2 MB."""
 
 
 class SqliteRow(NamedTuple):

@@ -27,7 +27,8 @@ from groupkeeper.storage.connections.zookeeper_transaction import (
 )
 
 CALLS_AT_ONCE: Final = 64
-"""The most reads that wait for an answer at the same time. An append waits behind them."""
+"""The largest number of reads that wait for an answer at the same time. An append waits behind
+them."""
 
 VALUE_PART_BYTES: Final = 128 * 1024
 """The size of the parts of a large value. Each part is one request. A server has its last 500

@@ -23,8 +23,8 @@ NO_GROUP: Final = ""
 """The group of the only snapshot event, if nothing was ever committed."""
 
 MAX_PASS_OFFSETS: Final = 500_000
-"""The most offsets in memory at the same time, with about 300 bytes each. If there are more, the
-segments are read several times."""
+"""The largest number of offsets in memory at the same time, with about 300 bytes each. If there are
+more, the segments are read several times."""
 
 
 class _Value(NamedTuple):
