@@ -245,7 +245,7 @@ MAX_REMEMBERED_BYTES: Final = 256
 """Longer client ids are decoded again for each request, to bound the memory of a connection."""
 
 HeaderFields: TypeAlias = tuple[int, int, int, str | None, int]
-"""The fields of ``RequestHeader``."""
+"""The values of a ``RequestHeader`` as a plain tuple, in the order of its fields."""
 
 WholeFields: TypeAlias = tuple[int, int, int, int]
 """The fields of ``RequestHeader`` without the client id."""

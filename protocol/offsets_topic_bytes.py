@@ -64,7 +64,7 @@ PartitionEpochs: TypeAlias = Mapping[str, Sequence[tuple[int, int]]]
 
 
 class OffsetBytes(NamedTuple):
-    """The value of an offset."""
+    """The fields in the value of a record with a committed offset."""
 
     offset: int
     leader_epoch: int
@@ -75,7 +75,7 @@ class OffsetBytes(NamedTuple):
 
 
 class GroupBytes(NamedTuple):
-    """The value of a classic group."""
+    """The fields in the value of a record with the state of a classic group."""
 
     protocol_type: str
     generation: int
@@ -127,12 +127,14 @@ def key_bytes(record_type: int, *names: str) -> bytes:
 
 
 def offset_key(group: str, topic: str, partition: int) -> bytes:
-    """Return the key of an offset."""
+    """Return the encoded key of the record that has the committed offset of a partition."""
     return partition_key(key_bytes(OFFSET, group, topic), partition)
 
 
 def partition_key(topic_key: bytes, partition: int) -> bytes:
-    """Return the key of an offset. ``topic_key`` is the beginning of all keys of the topic."""
+    """Do the same as ``offset_key``, with the beginning of the key: ``topic_key`` has the group and
+    the topic.
+    """
     return topic_key + _PARTITION.pack(partition)
 
 

@@ -75,8 +75,8 @@ class CommitConflict(RegistryError):
 
 
 class BrokenNode(RegistryError, ValueError):
-    """The content of a node is not a valid registration, offset or owner. The message names the
-    node.
+    """The content of a znode is not a valid registration, offset or owner. The message names the
+    znode.
     """
 
     def __init__(self, path: str, why: str) -> None:

@@ -78,7 +78,7 @@ class RegistryGroup:
         has_begun = False
         while True:
             try:
-                # ZooKeeper does not delete a node with children. So no instance can register
+                # ZooKeeper does not delete a znode with children. So no instance can register
                 # between the check and this delete.
                 await session.delete(self._paths.ids)
             except NodeMissing:
@@ -94,15 +94,15 @@ class RegistryGroup:
                 await session.delete(self._paths.root)
             except NodeMissing:
                 return
-            except NodeNotEmpty:  # another client has created a node during the deletion
+            except NodeNotEmpty:  # another client has created a znode during the deletion
                 continue
             return
 
     async def other_nodes(self) -> list[str]:
-        """Return the paths of the group's nodes that are neither registrations nor offsets.
+        """Return the paths of the group's znodes that are neither registrations nor offsets.
 
-        These are claims, and nodes of other programs. The paths begin below the group's own node.
-        Nodes with children are left out. ``delete`` deletes all these nodes too.
+        These are claims, and znodes of other programs. The paths begin below the group's own znode.
+        Znodes with children are left out. ``delete`` deletes all these znodes too.
         """
         session = self._link.session()
         return [

@@ -47,7 +47,7 @@ class RegistryInstance:
     # --- the registration -------------------------------------------------------------------------
 
     async def registered(self) -> bool:
-        """Return True if the node of the instance exists now."""
+        """Return True if the znode of the instance exists now."""
         return await self._link.session().exists(self._path)
 
     async def registration(self) -> Registration:

@@ -27,9 +27,9 @@ class Renewal(NamedTuple):
     """The registrations and claims that a new session has repeated, and those that were refused."""
 
     kept: tuple[str, ...]
-    """The paths of the nodes that belong to the new session."""
+    """The paths of the znodes that belong to the new session."""
     refused: tuple[str, ...]
-    """The paths of the nodes that could not be created again, for example because another client
+    """The paths of the znodes that could not be created again, for example because another client
     has created them.
     """
 
@@ -42,9 +42,9 @@ class Link:
     def __init__(self, settings: ZooKeeperSettings, *, reregisters: bool) -> None:
         self.settings = settings
         self.held: dict[str, Callable[[], bytes]] = {}
-        """The path of each of our ephemeral nodes -> a function that returns its content."""
+        """The path of each of our ephemeral znodes -> a function that returns its content."""
         self.past: set[int] = set()
-        """The ids of this registry's earlier sessions. A node that one of them created is ours."""
+        """The ids of this registry's earlier sessions. A znode that one of them created is ours."""
         self._reregisters = reregisters
         self._session: ZooKeeperSession | None = None
         self._life: asyncio.Task[None] | None = None
@@ -154,7 +154,7 @@ class Link:
         renewed.set_result(Renewal(tuple(kept), tuple(refused)))
 
     async def _make(self, session: ZooKeeperSession, path: str, data: bytes) -> bool:
-        """Create a node again. Return False if another client has it, or ZooKeeper refuses the
+        """Create a znode again. Return False if another client has it, or ZooKeeper refuses the
         call.
         """
         while True:

@@ -1,4 +1,4 @@
-"""The paths of a group's nodes in ZooKeeper, and the names that they may contain (pure).
+"""The paths of a group's znodes in ZooKeeper, and the names that they may contain (pure).
 
 The paths are those of Kafka's classic consumers, which kazoo-go uses too.
 """
@@ -54,10 +54,10 @@ def checked_number(what: str, number: int, most: int, least: int = 0) -> int:
 
 
 class GroupPaths(NamedTuple):
-    """The paths of the nodes of one group in ZooKeeper."""
+    """The paths of the znodes of one group in ZooKeeper."""
 
     root: str
-    """The group's own node."""
+    """The group's own znode."""
 
     @classmethod
     def of(cls, chroot: str, group: str) -> GroupPaths:
@@ -77,15 +77,15 @@ class GroupPaths(NamedTuple):
         return f"{self.root}/offsets"
 
     def id(self, instance: str) -> str:
-        """Return the path of the node of a registration."""
+        """Return the path of the znode of a registration."""
         return f"{self.ids}/{checked_name('instance', instance)}"
 
     def owner(self, topic: str, partition: int) -> str:
-        """Return the path of the node of a claim."""
+        """Return the path of the znode of a claim."""
         return f"{self.owners}/{_partition(topic, partition)}"
 
     def offset(self, topic: str, partition: int) -> str:
-        """Return the path of the node that has the offset of a partition."""
+        """Return the path of the znode that has the offset of a partition."""
         return f"{self.offsets}/{_partition(topic, partition)}"
 
 
@@ -95,7 +95,7 @@ def _partition(topic: str, partition: int) -> str:
 
 
 def text_of(path: str, data: bytes) -> str:
-    """Return the content of a node as text. Raises BrokenNode if it is not UTF-8."""
+    """Return the content of a znode as text. Raises BrokenNode if it is not UTF-8."""
     try:
         return data.decode()
     except UnicodeDecodeError:

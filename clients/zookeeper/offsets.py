@@ -1,4 +1,4 @@
-"""Committed offsets in ZooKeeper: one node for each partition, with the offset in digits."""
+"""Committed offsets in ZooKeeper: one znode for each partition, with the offset in digits."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def fetch(session: ZooKeeperSession, path: str) -> int | None:
 async def fetch_all(session: ZooKeeperSession, paths: GroupPaths) -> dict[str, dict[int, int]]:
     """Return every offset of a group: topic -> partition -> offset.
 
-    Raises BrokenNode if the name or the content of a node is not a number.
+    Raises BrokenNode if the name or the content of a znode is not a number.
     """
     topics = await names_below(session, paths.offsets)
     found = await asyncio.gather(*(_of_topic(session, paths, topic) for topic in topics))
@@ -70,13 +70,13 @@ async def _of_topic(session: ZooKeeperSession, paths: GroupPaths, topic: str) ->
 
 
 async def reset(session: ZooKeeperSession, paths: GroupPaths) -> None:
-    """Delete every offset of a group, and the nodes of their topics."""
+    """Delete every offset of a group, and the znodes of their topics."""
     for topic in await names_below(session, paths.offsets):
         await delete_below(session, f"{paths.offsets}/{topic}")
 
 
 async def names_below(session: ZooKeeperSession, path: str) -> tuple[str, ...]:
-    """Return the names of a node's children, sorted. Return () if the node does not exist."""
+    """Return the names of a znode's children, sorted. Return () if the znode does not exist."""
     try:
         return (await session.children(path)).names
     except NodeMissing:
@@ -84,8 +84,8 @@ async def names_below(session: ZooKeeperSession, path: str) -> tuple[str, ...]:
 
 
 async def leaves(session: ZooKeeperSession, path: str) -> list[str]:
-    """Return the paths of all nodes below a node that have no children. If the node itself has no
-    children, return only its path.
+    """Return the paths of all znodes below a znode that have no children. If the znode itself has
+    no children, return only its path.
     """
     names = await names_below(session, path)
     found = [await leaves(session, f"{path}/{name}") for name in names]
@@ -93,7 +93,7 @@ async def leaves(session: ZooKeeperSession, path: str) -> list[str]:
 
 
 async def delete_below(session: ZooKeeperSession, path: str) -> None:
-    """Delete a node and everything below it, including nodes that others create there during the
+    """Delete a znode and everything below it, including znodes that others create there during the
     call.
     """
     while True:

@@ -1,4 +1,4 @@
-"""Watches: the current value of a node or of a list of nodes, and its value after each change."""
+"""Watches: the current value of a znode or of a list of znodes, and its value after each change."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ change of the value.
 
 
 def at_node(path: str, decode: Callable[[str, bytes], Seen]) -> Looking[Seen | None]:
-    """Return a function that reads and decodes the content of a node. Its value is None while the
-    node does not exist.
+    """Return a function that reads and decodes the content of a znode. Its value is None while the
+    znode does not exist.
     """
 
     async def look(session: ZooKeeperSession, changed: Callable[[], None]) -> Look[Seen | None]:

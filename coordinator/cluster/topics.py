@@ -50,7 +50,7 @@ def mint_topic_id() -> str:
 
 
 class Topics:
-    """The topics that are durable."""
+    """The topics that are durable in the store. Later changes are added when they are durable."""
 
     def __init__(
         self,

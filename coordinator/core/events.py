@@ -198,7 +198,7 @@ class PartitionsMoved(_Event, frozen=True, kw_only=True, tag="partitions_moved")
     reason: str
     """``target_assignment``, ``static_member_rejoin``, or the reason for which the member left."""
     gained_partitions: dict[str, list[int]] = msgspec.field(default_factory=dict)
-    """topic -> partitions."""
+    """Topic -> the numbers of the partitions that the member got."""
     lost_partitions: dict[str, list[int]] = msgspec.field(default_factory=dict)
 
 
@@ -256,14 +256,14 @@ class OffsetDeleted(_Event, frozen=True, kw_only=True, tag="offset_deleted"):
 
 
 class EndPartition(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """A partition and its end in an ``EndOffset``."""
+    """One partition of an ``EndOffset``. ``offset`` is the end of the partition."""
 
     partition: int
     offset: int
 
 
 class EndTopic(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """One topic of an ``EndOffset``."""
+    """One topic of an ``EndOffset``, with those partitions whose ends changed."""
 
     topic: str
     topic_id: str

@@ -49,7 +49,7 @@ class GatewayEnds(Ends):
 
 
 class GatewayTopics(Topics):
-    """The topics of the upstream."""
+    """The topics of a gateway: those that the upstream has, with the ends that it reports."""
 
     def __init__(self) -> None:
         super().__init__()

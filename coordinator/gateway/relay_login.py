@@ -45,7 +45,7 @@ class LoginRelay(Protocol):
 
 
 class RelayLogin:
-    """The authentication of one relay."""
+    """The SASL login of a client, seen from one relay: passes it to the broker, and follows it."""
 
     __slots__ = ("_login", "_relay")
 

@@ -30,7 +30,7 @@ class GroupsError(Exception):
 
 
 class UpstreamOffset(NamedTuple):
-    """An offset that is committed in the upstream."""
+    """The committed offset of one partition of a group, as the upstream returned it."""
 
     topic: str
     partition: int

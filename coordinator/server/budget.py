@@ -72,7 +72,7 @@ class Holder(Protocol):
 
     @property
     def memory(self) -> HeldMemory:
-        """The memory of the connection."""
+        """The memory of the connection, as far as the budget uses it."""
         ...
 
     @property

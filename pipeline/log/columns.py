@@ -64,7 +64,7 @@ TOPIC_SCHEMA: Final = struct_of(
     (STRING, "topic topic_id"),
     (ArrayType(PARTITION_SCHEMA), "partitions"),
 )
-"""One entry of ``topics[]``."""
+"""One topic in the list ``topics`` of an event, with its partitions."""
 
 EVENT_SCHEMA: Final = struct_of(
     # of every event

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from groupkeeper.pipeline.log.kinds import REMOVES_OFFSETS, SETS_OFFSETS
 
 OFFSET_KEY: Final = ("store", "group", "topic", "partition")
-"""The key of a committed offset."""
+"""The columns that identify a committed offset. Each combination has at most one row."""
 
 STANDING: Final = (
     "topic_id",
@@ -28,7 +28,7 @@ STANDING: Final = (
     "seq",
     "ts_ms",
 )
-"""The columns of a committed offset, besides its key."""
+"""The columns of a committed offset that are not in ``OFFSET_KEY``."""
 
 _WHO: Final = (
     "generation",

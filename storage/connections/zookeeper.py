@@ -2,14 +2,14 @@
 
 kazoo works with threads, which this module hides. Results and watches reach the loop by
 ``call_soon_threadsafe``, and no method here blocks. After a session is lost, kazoo would begin a
-new one without a message to the owners of ephemeral nodes. So this module then stops kazoo.
+new one without a message to the owners of ephemeral znodes. So this module then stops kazoo.
 
 A session is lost if a server says so, or if no server has answered for the session timeout. This
 time begins when the last answered request was sent. So the client treats a session as lost before
 the servers do, never after. A process that was suspended learns of the loss in its first call.
 
 If the connection breaks, calls that only read are sent again. A write is sent again too, although
-the first attempt may have succeeded. If the second attempt is refused, the content of the node
+the first attempt may have succeeded. If the second attempt is refused, the content of the znode
 shows whether the first one succeeded.
 
 This file is long because every call of a session is here, with its repetition after an answer was
@@ -70,25 +70,25 @@ _ENDED: Final = (kazoo.exceptions.SessionExpiredError, kazoo.exceptions.Connecti
 
 
 class Node(NamedTuple):
-    """The content and the state of a node, as a read returned them."""
+    """The content and the state of a znode, as a read returned them."""
 
     data: bytes
     version: int
     created_in: int
-    """The id of the transaction that created the node. If the node is deleted and created again,
+    """The id of the transaction that created the znode. If the znode is deleted and created again,
     the id differs."""
     changed_in: int
-    """The id of the transaction that changed the node last. If the node is deleted and created
+    """The id of the transaction that changed the znode last. If the znode is deleted and created
     again, the id differs too."""
     owner: int
-    """The session that created the node, if it is ephemeral; else 0."""
+    """The session that created the znode, if it is ephemeral; else 0."""
 
 
 class Children(NamedTuple):
-    """The names below a node, as one read returned them."""
+    """The names of the children of a znode, as one read returned them."""
 
     names: tuple[str, ...]
-    """The names, sorted."""
+    """Sorted, each without the path of the znode."""
     changed_in: int
     """The id of the transaction that last created or deleted a child."""
 
@@ -151,7 +151,7 @@ class ZooKeeperSession:
         self._good_until = sent + self._timeout_s
 
     async def close(self) -> None:
-        """End the session: the servers remove its ephemeral nodes at once."""
+        """End the session: the servers remove its ephemeral znodes at once."""
         self._end(SessionClosed(f"the session with {self._settings.address} was closed"))
         assert self._stopping is not None
         await asyncio.shield(self._stopping)
@@ -165,7 +165,7 @@ class ZooKeeperSession:
 
     @property
     def id(self) -> int:
-        """The id of the session, which is also the owner of its ephemeral nodes."""
+        """The id of the session, which is also the owner of its ephemeral znodes."""
         identity = self._client.client_id
         return 0 if identity is None else int(identity[0])
 
@@ -239,19 +239,19 @@ class ZooKeeperSession:
             await asyncio.sleep(pause_s)
 
     def forget(self, changed: Callable[[], None]) -> None:
-        """Stop calling the listener ``changed``, for all nodes that it watches."""
+        """Stop calling the listener ``changed``, for all znodes that it watches."""
         self._bells.forget(changed)
 
     # --- calls ------------------------------------------------------------------------------------
 
     async def exists(self, path: str, changed: Callable[[], None] | None = None) -> bool:
-        """Return True if a node exists. ``changed`` is called once: after the node is created,
+        """Return True if a znode exists. ``changed`` is called once: after the znode is created,
         changed or deleted, or when the session ends."""
         watch = self._bells.watch("data", path, changed)
         return await self._again(path, self._client.exists_async, path, watch=watch) is not None
 
     async def get(self, path: str, changed: Callable[[], None] | None = None) -> Node:
-        """Return a node. Raises NodeMissing if it does not exist. ``changed`` is called as by
+        """Return a znode. Raises NodeMissing if it does not exist. ``changed`` is called as by
         ``exists``.
         """
         watch = self._bells.watch("data", path, changed)
@@ -259,9 +259,9 @@ class ZooKeeperSession:
         return Node(data or b"", stat.version, stat.czxid, stat.mzxid, stat.ephemeralOwner or 0)
 
     async def children(self, path: str, changed: Callable[[], None] | None = None) -> Children:
-        """Return the children of a node. Raises NodeMissing if the node does not exist. ``changed``
-        is called once: after a child is created or deleted, after the node is deleted, or when the
-        session ends.
+        """Return the children of a znode. Raises NodeMissing if the znode does not exist.
+        ``changed`` is called once: after a child is created or deleted, after the znode is deleted,
+        or when the session ends.
         """
         watch = self._bells.watch("children", path, changed)
         names, stat = await self._again(
@@ -270,7 +270,7 @@ class ZooKeeperSession:
         return Children(tuple(sorted(names)), stat.pzxid)
 
     async def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False) -> None:
-        """Create a node and its missing parents. Raises NodeExists if the node exists."""
+        """Create a znode and its missing parents. Raises NodeExists if the znode exists."""
         _require_small(path, data)
         again = False
         while True:
@@ -288,13 +288,13 @@ class ZooKeeperSession:
                 await asyncio.sleep(RETRY_S)
 
     async def ensure(self, path: str) -> None:
-        """Create a node and its parents, if they do not exist."""
+        """Create a znode and its parents, if they do not exist."""
         if path:
             with contextlib.suppress(NodeExists):
                 await self.create(path)
 
     async def set(self, path: str, data: bytes, version: int) -> None:
-        """Replace the content of a node. Raises NodeChanged if the node has another version, and
+        """Replace the content of a znode. Raises NodeChanged if the znode has another version, and
         NodeMissing if it does not exist.
         """
         _require_small(path, data)
@@ -315,7 +315,7 @@ class ZooKeeperSession:
                 await asyncio.sleep(RETRY_S)
 
     async def delete(self, path: str, node: Node | None = None) -> None:
-        """Delete a node. If ``node`` is given, delete it only if it has not changed since it was
+        """Delete a znode. If ``node`` is given, delete it only if it has not changed since it was
         read. Raises NodeChanged if it has changed, NodeMissing if it does not exist, and
         NodeNotEmpty if it has children.
         """
@@ -336,8 +336,8 @@ class ZooKeeperSession:
                     return
 
     async def _is_gone(self, path: str, node: Node) -> bool:
-        """Return True if the node that was read has been deleted. The version does not show this:
-        if another client has created the node again, the version of the new node begins at 0 too.
+        """Return True if the znode that was read has been deleted. The version does not show this:
+        if another client has created the znode again, the version of the new znode begins at 0 too.
         """
         try:
             return (await self.get(path)).created_in != node.created_in
@@ -345,10 +345,10 @@ class ZooKeeperSession:
             return True
 
     async def take_over(self, path: str, node: Node) -> None:
-        """Replace an ephemeral node of another session by a node of this session with the same
+        """Replace an ephemeral znode of another session by a znode of this session with the same
         data, in one transaction.
 
-        Raises NodeChanged or NodeMissing if the node has changed.
+        Raises NodeChanged or NodeMissing if the znode has changed.
         """
 
         def commit() -> Any:
@@ -390,7 +390,7 @@ class ZooKeeperSession:
         check_answers(operations, answers)
 
     async def _is_mine(self, path: str, data: bytes, ephemeral: bool) -> bool:
-        """Return True if the node has the data and the owner that our unanswered call would have
+        """Return True if the znode has the data and the owner that our unanswered call would have
         written.
         """
         try:

@@ -57,7 +57,7 @@ _SAY: Final[dict[type[ZooKeeperError], str]] = {
 
 
 def refusal(path: str, result: object) -> ZooKeeperError | None:
-    """Convert an error of kazoo about a node to our error. Return None for any other result."""
+    """Convert an error of kazoo about a znode to our error. Return None for any other result."""
     kind = next((ours for theirs, ours in _ERRORS.items() if isinstance(result, theirs)), None)
     return None if kind is None else kind(f"{path}: {_SAY[kind]}")
 
@@ -131,7 +131,7 @@ def _authorities(ca_file: Path | None) -> str | None:
 
 
 def access_list(settings: ZooKeeperSettings) -> list[Any]:
-    """Return the access list for new nodes, in kazoo's form."""
+    """Return the access list for new znodes, in kazoo's form."""
     letters = ("read", "write", "create", "delete", "admin")
     return [
         kazoo.security.make_acl(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class ZooKeeperError(Exception):
-    """A call to ZooKeeper failed. The message is one line. It names the node or the server, if the
+    """A call to ZooKeeper failed. The message is one line. It names the znode or the server, if the
     error is about one.
     """
 
@@ -14,7 +14,7 @@ class ServerUnreachable(ZooKeeperError):
 
 
 class SessionLost(ZooKeeperError):
-    """The session has ended. All its ephemeral nodes are deleted, or will be soon."""
+    """The session has ended. All its ephemeral znodes are deleted, or will be soon."""
 
 
 class SessionClosed(ZooKeeperError):
@@ -22,23 +22,23 @@ class SessionClosed(ZooKeeperError):
 
 
 class NodeMissing(ZooKeeperError):
-    """The node, or its parent, does not exist."""
+    """The znode, or its parent, does not exist."""
 
 
 class NodeExists(ZooKeeperError):
-    """The node cannot be created, because it exists."""
+    """The znode cannot be created, because it exists."""
 
 
 class NodeNotEmpty(ZooKeeperError):
-    """The node has children, so it cannot be deleted."""
+    """The znode has children, so it cannot be deleted."""
 
 
 class NodeChanged(ZooKeeperError):
-    """The node has another version than the expected one."""
+    """The znode has another version than the expected one."""
 
 
 class NotAllowed(ZooKeeperError):
-    """The node's access list refuses this call, or the server does not know the credentials."""
+    """The znode's access list refuses this call, or the server does not know the credentials."""
 
 
 class RequestTooLarge(ZooKeeperError, ValueError):

@@ -11,7 +11,7 @@ DEFAULT_PORT: Final = 2181
 MIN_SESSION_MS: Final = 100
 """The shortest session timeout. In this time our process must renew the session three times."""
 SESSION_TIMEOUT_MS: Final = 6_000
-"""How long the servers keep the ephemeral nodes of a silent client. The classic consumers use the
+"""How long the servers keep the ephemeral znodes of a silent client. The classic consumers use the
 same value. The servers may choose another value, which is then valid."""
 CONNECT_TIMEOUT_MS: Final = 15_000
 """How long ``open`` waits for a session. Servers that were restarted elect a leader in less time.
@@ -22,7 +22,7 @@ PERMISSIONS: Final = "cdrwa"
 
 @dataclass(frozen=True, slots=True)
 class AccessRule:
-    """One line of a node's access list: an identity and its permissions."""
+    """One line of a znode's access list: an identity and its permissions."""
 
     scheme: str
     id: str
@@ -34,7 +34,7 @@ class AccessRule:
 
 
 ANYONE: Final = (AccessRule("world", "anyone"),)
-"""Everybody has all permissions. kazoo-go and the classic consumers create their nodes with this
+"""Everybody has all permissions. kazoo-go and the classic consumers create their znodes with this
 list."""
 CREATOR_ONLY: Final = (AccessRule("auth", ""),)
 """Only clients with the credentials of the creating session have permissions."""
@@ -54,12 +54,12 @@ class ZooKeeperTls:
 
 @dataclass(frozen=True, slots=True)
 class ZooKeeperAddress:
-    """The servers in a connection string, and the path below which all nodes are created."""
+    """The servers in a connection string, and the path below which all znodes are created."""
 
     hosts: tuple[str, ...]
     chroot: str
-    """The path below which all nodes are created. It starts with a slash and does not end with one;
-    "" for the root."""
+    """The path below which all znodes are created. It starts with a slash and does not end with
+    one; "" for the root."""
 
     def __str__(self) -> str:
         return ",".join(self.hosts) + self.chroot
@@ -79,7 +79,7 @@ class ZooKeeperSettings:
     digest: str | None = field(default=None, repr=False)
     """``user:password`` for access lists of the scheme digest."""
     access: tuple[AccessRule, ...] = ANYONE
-    """The access list of every node that is created."""
+    """The access list of every znode that is created."""
     tls: ZooKeeperTls | None = None
 
     def __post_init__(self) -> None:

@@ -18,14 +18,14 @@ list."""
 
 
 class CheckNode(NamedTuple):
-    """Change nothing. Fails if the node does not exist, or has another version."""
+    """Change nothing. Fails if the znode does not exist, or has another version."""
 
     path: str
     version: int = ANY_VERSION
 
 
 class CreateNode(NamedTuple):
-    """Create a node. Fails if the node exists, or if its parent does not exist."""
+    """Create a znode. Fails if the znode exists, or if its parent does not exist."""
 
     path: str
     data: bytes = b""
@@ -33,7 +33,7 @@ class CreateNode(NamedTuple):
 
 
 class SetNode(NamedTuple):
-    """Replace the data of a node. Fails if the node does not exist, or has another version."""
+    """Replace the data of a znode. Fails if the znode does not exist, or has another version."""
 
     path: str
     data: bytes
@@ -41,7 +41,7 @@ class SetNode(NamedTuple):
 
 
 class DeleteNode(NamedTuple):
-    """Delete a node. Fails if the node does not exist, has another version, or has children."""
+    """Delete a znode. Fails if the znode does not exist, has another version, or has children."""
 
     path: str
     version: int = ANY_VERSION

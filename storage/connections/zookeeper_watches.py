@@ -1,8 +1,8 @@
-"""Delivers notifications about changed nodes from kazoo's threads to the event loop.
+"""Delivers notifications about changed znodes from kazoo's threads to the event loop.
 
-A watch of ZooKeeper fires once, and kazoo keeps its callable until then. So all watches of one node
-share one callable, called a bell. Otherwise a thousand watches of a node that does not change would
-leave a thousand callables in kazoo.
+A watch of ZooKeeper fires once, and kazoo keeps its callable until then. So all watches of one
+znode share one callable, called a bell. Otherwise a thousand watches of a znode that does not
+change would leave a thousand callables in kazoo.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ Kind: TypeAlias = Literal["data", "children"]
 
 
 class Bells:
-    """The bells of a session: one for each watched node and kind of watch. A bell calls all
-    listeners of its node.
+    """The bells of a session: one for each watched znode and kind of watch. A bell calls all
+    listeners of its znode.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -67,7 +67,7 @@ class _Bell:
         self.listeners: set[Callable[[], None]] = set()
 
     def fire(self, _event: object) -> None:
-        """Report a change of the node. Called once, on a thread of kazoo."""
+        """Report a change of the znode. Called once, on a thread of kazoo."""
         self._bells.post(self)
 
     def ring(self) -> None:

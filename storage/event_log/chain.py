@@ -45,7 +45,7 @@ class Chain:
     """Log -> the last seq in its files, or in files that the manifest records as damaged. A log
     that has neither is not here (``listed``)."""
     snapshots: Collection[str]
-    """The logs of snapshots."""
+    """The ids of the logs of which the directory has a snapshot."""
     listed: Mapping[str, int] = field(default_factory=dict)
     """The first seq of each log that has no file left but is still in the manifest."""
 

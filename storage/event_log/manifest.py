@@ -97,9 +97,9 @@ class StoreSegments(NamedTuple):
     """The segments of one store, each list in the order of seq."""
 
     segments: Sequence[Segment]
-    """Segments of events."""
+    """The segments that have events as they were logged."""
     snapshots: Sequence[Segment]
-    """Snapshots. The last one covers the most events."""
+    """The segments that are snapshots. The last snapshot covers the most events."""
     damaged: Sequence[Segment]
     """Segments that retention could not read."""
 

@@ -41,7 +41,7 @@ class NodeLife(NamedTuple):
     node_id: int
     """The setting ``kafka.node_id`` of the process."""
     life_id: str
-    """A random id."""
+    """Random, and different for each start of a process."""
     name: str
     """The host and the process id, for messages."""
     counter: int

@@ -23,7 +23,7 @@ class KeptEvents(NamedTuple):
     """Where the events of a store are now."""
 
     directory: Path
-    """The directory of its files."""
+    """The directory that has the event files of the store."""
     last_seq: int
     """The sequence number (seq) of the last event that is or was in a file; 0 if there is none."""
     written: int

@@ -63,7 +63,7 @@ class MoveTarget(Protocol):
     """The store's URL or path, for messages."""
 
     async def read(self) -> Values:
-        """Return all values."""
+        """Return all groups and keyed records that the store has."""
         ...
 
     async def write(self, values: Sequence[Value]) -> None:

@@ -14,16 +14,16 @@ from groupkeeper.coordinator.core.waiting import Waiting
 from groupkeeper.coordinator.core.wire_values import Int32
 
 JOIN_EPOCH: Final = 0
-"""The epoch of a heartbeat that joins, or joins again."""
+"""The epoch of a heartbeat with which a member joins its group, or joins it again."""
 LEAVE_EPOCH: Final = -1
-"""The epoch of a heartbeat that leaves."""
+"""The epoch of a heartbeat with which a member leaves its group."""
 STATIC_LEAVE_EPOCH: Final = -2
 """The epoch of a static member that left for a short time. The heartbeat with which it leaves has
 the same epoch.
 """
 
 TopicPartitions: TypeAlias = tuple[str, tuple[int, ...]]
-"""(topic id, partitions)."""
+"""(topic id, numbers of partitions of this topic)."""
 
 
 class ConsumerGroupHeartbeatResult(AnyResult, frozen=True):
@@ -52,7 +52,7 @@ class ConsumerGroupHeartbeat(GroupWrite, frozen=True):
     group_instance_id: str | None
     rack_id: str | None
     rebalance_timeout_ms: Int32
-    """-1 if it is unchanged."""
+    """-1 means that the member keeps its present rebalance timeout."""
     subscribed_topic_names: tuple[str, ...] | None
     subscribed_topic_regex: str | None
     """"" clears the pattern."""

@@ -93,7 +93,7 @@ class EndTransactions(ShardRequest, frozen=True):
     ended: tuple[EndedTransaction, ...]
     """In the order of their markers."""
     topic_id: str
-    """The id of the journal topic."""
+    """The id of the journal topic in which ``position`` is an offset."""
     position: Int64
     """The offset in the journal at which a restart continues to read."""
 

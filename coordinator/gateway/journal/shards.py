@@ -42,7 +42,7 @@ GO_ON_S: Final = 10.0
 
 
 class JournalShards:
-    """All shards of a journal."""
+    """All shards of a journal. Begins them, marks them as lost, and lets them continue."""
 
     def __init__(
         self,

@@ -34,7 +34,7 @@ class Rule:
     title: str
     find: Callable[[Facts], DataFrame]
     unit: str
-    """The unit of the amount."""
+    """The unit of the amount that an incident has, for example messages."""
     view: str
     """The SQL view with the rows that show an incident."""
     at: str

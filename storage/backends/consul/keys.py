@@ -44,7 +44,7 @@ line end."""
 
 
 class StoreKeys(NamedTuple):
-    """Computes the keys of a store."""
+    """Computes the names of the keys under which a store has its data in Consul."""
 
     prefix: str
 

@@ -66,7 +66,7 @@ _log = structlog.get_logger(__name__)
 
 
 class LifeJournal:
-    """The journal of a life of this process."""
+    """The appends of one life of this process that are not folded yet, and their folds."""
 
     def __init__(
         self,

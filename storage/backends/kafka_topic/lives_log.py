@@ -15,7 +15,7 @@ from groupkeeper.storage.base import LeaseEpoch, ShardId, StorageError, StoreIde
 from groupkeeper.storage.leases.lives import NodeLife
 
 STORE_KEY: Final = b"store"
-"""The key of the identity of the store."""
+"""The key of the message that has the identity of the store."""
 _LIFE: Final = b"life/"
 _END: Final = b"end/"
 
@@ -131,7 +131,7 @@ class LivesLog:
 
 
 def store_message(identity: StoreIdentity) -> tuple[bytes, bytes]:
-    """Return the message with the identity of a store."""
+    """Return the key and the value of the message that has the identity of a store."""
     return STORE_KEY, msgspec.json.encode(StoreNote(FORMAT, *identity))
 
 

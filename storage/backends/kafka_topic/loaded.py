@@ -73,7 +73,7 @@ async def load_shard(newest: Mapping[bytes, bytes], place: str) -> LoadedShard:
 
 
 class LoadedShard:
-    """The content of one shard."""
+    """The records of one shard, made from the messages that a load reads."""
 
     def __init__(self, place: str) -> None:
         """``place`` names the partition, for errors."""

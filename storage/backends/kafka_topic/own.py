@@ -35,7 +35,7 @@ _UNSIGNED: Final = 1 << 64
 
 
 class ShardLogEnd(msgspec.Struct, frozen=True):
-    """The end of the event log of one shard."""
+    """Where the event log of one shard ends: its last event, and the number of the next one."""
 
     log_id: str
     """The id of the log that has the last event."""

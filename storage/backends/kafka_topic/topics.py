@@ -59,7 +59,7 @@ class _Topic(NamedTuple):
 
 
 class TopicAdmin:
-    """The topics of one store."""
+    """Creates and checks the topics of one store."""
 
     def __init__(self, url: KafkaTopicUrl, options: Mapping[str, Any], retention_ms: int) -> None:
         self._url = url

@@ -42,12 +42,12 @@ class KafkaTopicUrl(NamedTuple):
 
     @property
     def cluster_topic(self) -> str:
-        """The topic of lives, leases, topics and configs."""
+        """The name of the topic that has the lives, the leases, the topics and the configs."""
         return f"{self.topic}-cluster"
 
     @property
     def events_topic(self) -> str:
-        """The topic of the event log."""
+        """The name of the topic that has the events of all shards."""
         return f"{self.topic}-events"
 
 

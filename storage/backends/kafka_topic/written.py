@@ -63,7 +63,7 @@ def reads_groups(item: ShardAppend) -> bool:
 
 
 class _GroupKeys:
-    """The keys of one group that are set."""
+    """The keys of one group for which the topic has a value, so that they can be cleared."""
 
     __slots__ = ("offsets", "others")
 

@@ -26,11 +26,11 @@ READ_AT_ONCE: Final = 16
 """The number of chunks that one call reads. They have at most about 1 MiB."""
 
 ListChunks = Callable[[], Awaitable[Sequence[str]]]
-"""Returns the names of all chunks."""
+"""A function that returns the names of all chunks of events in the store."""
 ReadChunks = Callable[[Sequence[str]], Awaitable[Mapping[str, bytes]]]
-"""Returns the content of those chunks that exist, by name."""
+"""A function that returns the content of the named chunks, by name. It leaves out missing ones."""
 DeleteChunks = Callable[[Sequence[str]], Awaitable[None]]
-"""Deletes these chunks."""
+"""A function that deletes the named chunks from the store."""
 
 
 @dataclass
@@ -44,7 +44,7 @@ class _Chunk:
 
 
 class StoredChunks:
-    """The events in the chunks of one store."""
+    """Reads and deletes events in the chunks of one store, for sealing and for readers."""
 
     def __init__(self, list_chunks: ListChunks, read_chunks: ReadChunks) -> None:
         self._list = list_chunks

@@ -106,14 +106,14 @@ class Changes(NamedTuple):
     """The content of an append or of a row of the log, found in one walk over its batches."""
 
     groups: list[GroupKey]
-    """The groups that it changes."""
+    """The groups that the append, or the row, changes."""
     requests: int
     """The number of requests that changed a group. A load has to apply them again until the groups
     are folded."""
     commits: int
     """The number of batches that are one commit and nothing else: most batches."""
     others: list[tuple[ShardId, Batch]]
-    """All other batches."""
+    """All batches that are not counted in ``commits``, each with its shard."""
 
 
 def changes_of(items: Sequence[ShardAppend] | Sequence[PayloadItem]) -> Changes:

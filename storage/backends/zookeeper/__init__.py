@@ -1,1 +1,1 @@
-"""A store in ZooKeeper: the calls of ``storage.backends.journal.driver`` as operations on nodes."""
+"""A store in ZooKeeper: the calls of ``storage.backends.journal.driver`` as operations on znodes."""

@@ -1,8 +1,8 @@
 """A shared store in ZooKeeper: the calls of ``storage.backends.journal.driver`` as operations on
-nodes. That file explains the words life, beat, journal and fold.
+znodes. That file explains the words life, beat, journal and fold.
 
-A life has a node until it ends. Each transaction that writes checks first that this node exists.
-The nodes of the store are not ephemeral, so no end of a ZooKeeper session can end a life.
+A life has a znode until it ends. Each transaction that writes checks first that this znode exists.
+The znodes of the store are not ephemeral, so no end of a ZooKeeper session can end a life.
 
 This file is long because every call of the journal is here.
 """
@@ -104,7 +104,7 @@ _T = TypeVar("_T")
 
 
 class ZooKeeperDriver(KeyValueDriver):
-    """One store: a node, and everything below it."""
+    """One store: a znode, and everything below it."""
 
     why_moved = "was the ensemble set back?"
     chunk_bytes = CHUNK_BYTES
@@ -129,7 +129,7 @@ class ZooKeeperDriver(KeyValueDriver):
         self._seen_lives: frozenset[str] = frozenset()
         """The lives that the last beat found."""
         self._parents: set[str] = set()
-        """The nodes that are known to exist, so that values can be created below them."""
+        """The znodes that are known to exist, so that values can be created below them."""
 
     # --- opening and closing ----------------------------------------------------------------------
 
@@ -491,14 +491,14 @@ class ZooKeeperDriver(KeyValueDriver):
 
 
 def _open_to_readers(settings: ZooKeeperSettings) -> ZooKeeperSettings:
-    """Return the settings with which the mirror writes its nodes: everybody may read them."""
+    """Return the settings with which the mirror writes its znodes: everybody may read them."""
     if settings.digest is None:
         return settings
     return replace(settings, access=(AccessRule("world", "anyone", "r"), *CREATOR_ONLY))
 
 
 async def _names_below(session: ZooKeeperSession, path: str) -> tuple[str, ...]:
-    """Return the names of the children of a node; no names if the node does not exist."""
+    """Return the names of the children of a znode; no names if the znode does not exist."""
     try:
         return (await session.children(path)).names
     except NodeMissing:

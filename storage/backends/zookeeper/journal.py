@@ -36,13 +36,13 @@ class OwnLife:
     node_data: bytes
     end_path: str
     end_version: int
-    """The version of the node that has the end of the log. Only appends of this life change it."""
+    """The version of the znode that has the end of the log. Only appends of this life change it."""
     end: JournalEnd
 
 
 async def end_at(session: ZooKeeperSession, path: str) -> tuple[JournalEnd, int | None]:
-    """Return the end of a log, and the version of the ZooKeeper node that stores it. If there is no
-    such node, the log is empty and the version is None.
+    """Return the end of a log, and the version of the znode that stores it. If there is no
+    such znode, the log is empty and the version is None.
     """
     try:
         node = await session.get(path)
@@ -57,7 +57,7 @@ async def append_entry(
     """Store a journal entry, in one transaction if it fits into one.
 
     If the connection breaks, the transaction is sent again. It cannot be executed twice, because it
-    compares and raises the version of the node with the end of the log. Raises TransactionRefused
+    compares and raises the version of the znode with the end of the log. Raises TransactionRefused
     if nothing was stored.
     """
     goes_on = CheckNode(nodes.node(own.life_id))
@@ -114,6 +114,6 @@ async def entry_rows(session: ZooKeeperSession, path: str) -> list[int]:
 
 
 async def folded_names(session: ZooKeeperSession, path: str, trim_row: int) -> list[str]:
-    """Return the names of the nodes of a journal up to the entry ``trim_row``."""
+    """Return the names of the znodes of a journal up to the entry ``trim_row``."""
     names = (await session.children(path)).names
     return [name for name in names if row_of(name) <= trim_row]

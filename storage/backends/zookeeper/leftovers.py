@@ -1,4 +1,4 @@
-"""The nodes that interrupted writes of values have left behind. Nobody reads them."""
+"""The znodes that interrupted writes of values have left behind. Nobody reads them."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from groupkeeper.storage.connections.zookeeper_transaction import DeleteNode
 
 
 class ValueLeftovers(NamedTuple):
-    """The nodes of one value that nobody needs any more."""
+    """The znodes of one value that nobody needs any more."""
 
     path: str
     parts: tuple[str, ...]
     """The names of the parts that the present value does not have."""
     is_unwritten: bool
-    """True if the node has no value: its first write was interrupted."""
+    """True if the znode has no value: its first write was interrupted."""
 
     def __str__(self) -> str:
         if self.is_unwritten:
@@ -26,7 +26,7 @@ class ValueLeftovers(NamedTuple):
 
 
 async def value_leftovers(session: ZooKeeperSession, parent: str) -> list[ValueLeftovers]:
-    """Return the leftovers of the values below a node. No process may write values at the same
+    """Return the leftovers of the values below a znode. No process may write values at the same
     time.
     """
     try:
@@ -46,7 +46,7 @@ async def value_leftovers(session: ZooKeeperSession, parent: str) -> list[ValueL
 
 
 def _parts_of(data: bytes) -> tuple[frozenset[str] | None, bool]:
-    """Return the names of the parts of a value, and whether the node has no value. Return None
+    """Return the names of the parts of a value, and whether the znode has no value. Return None
     instead of the names if the value cannot be read.
     """
     if not data.startswith(IN_PARTS):

@@ -1,5 +1,5 @@
 """Writes the mirror, a copy of the groups for other programs (``storage.backends.mirror``). Its
-nodes are those in which Kafka's consumers before 0.9 kept their state.
+znodes are those in which Kafka's consumers before 0.9 kept their state.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from groupkeeper.storage.event_log.log_clock import wall_clock_ms
 
 @dataclass
 class _Written:
-    """The nodes of a group that this session has written: by path, the value of each."""
+    """The znodes of a group that this session has written: by path, the value of each."""
 
     ids: dict[str, MirroredSubscription] = field(default_factory=dict)
     owners: dict[str, str] = field(default_factory=dict)
@@ -33,7 +33,7 @@ class _Written:
 
 
 class ZooKeeperMirrorSession:
-    """Writes the mirror over one session. ZooKeeper deletes the nodes of members and owners when
+    """Writes the mirror over one session. ZooKeeper deletes the znodes of members and owners when
     the session ends.
     """
 

@@ -1,4 +1,4 @@
-"""Writes the nodes of one group in the mirror (``mirror.py``). Nodes of other programs are not
+"""Writes the znodes of one group in the mirror (``mirror.py``). Znodes of other programs are not
 changed.
 """
 
@@ -27,7 +27,7 @@ _V = TypeVar("_V")
 
 
 class EphemeralNodes(Generic[_V]):
-    """The ephemeral nodes below one node. ZooKeeper deletes them when the session ends."""
+    """The ephemeral znodes below one znode. ZooKeeper deletes them when the session ends."""
 
     def __init__(self, session: ZooKeeperSession, root: str, encode: Callable[[_V], bytes]) -> None:
         self._session = session
@@ -35,9 +35,9 @@ class EphemeralNodes(Generic[_V]):
         self._encode = encode
 
     async def replace(self, written: dict[str, _V], wanted: Mapping[str, _V]) -> bool:
-        """Write the nodes that differ, and change ``written`` accordingly.
+        """Write the znodes that differ, and change ``written`` accordingly.
 
-        Returns False if a node belongs to another session. That node is not changed. The other
+        Returns False if a znode belongs to another session. That znode is not changed. The other
         session belongs to another program, or to an earlier process of ours whose session has not
         ended yet.
         """
@@ -79,7 +79,7 @@ class EphemeralNodes(Generic[_V]):
 async def replace_offsets(
     session: ZooKeeperSession, root: str, written: dict[str, int], wanted: Mapping[str, int]
 ) -> None:
-    """Write those offsets in ``wanted`` that differ from ``written``. Delete the nodes of those
+    """Write those offsets in ``wanted`` that differ from ``written``. Delete the znodes of those
     that are only in ``written``. Change ``written`` accordingly.
     """
     gone = [place for place in written if place not in wanted]
@@ -109,8 +109,8 @@ async def _put(session: ZooKeeperSession, path: str, data: bytes) -> None:
 
 
 async def delete_empty(session: ZooKeeperSession, root: str) -> None:
-    """Delete the nodes of a group that have no children. If a member of the group is registered,
-    its node and the nodes above it stay.
+    """Delete the znodes of a group that have no children. If a member of the group is registered,
+    its znode and the znodes above it stay.
     """
     for kind in ("owners", "offsets"):
         with contextlib.suppress(NodeMissing):

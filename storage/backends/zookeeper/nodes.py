@@ -1,4 +1,4 @@
-"""The nodes of a store, and what they contain (pure).
+"""The znodes of a store, and what they contain (pure).
 
 A *life* is the registration of a process with the store. The other words are explained in
 ``storage.backends.journal.driver``.
@@ -6,7 +6,7 @@ A *life* is the registration of a process with the store. The other words are ex
 Below ``/groupkeeper``::
 
     (itself)                 the identity of the store
-    nodes/LIFE               a life that has not ended. The version of the node counts its beats
+    nodes/LIFE               a life that has not ended. The version of the znode counts its beats
     lives/LIFE/ROW           an entry of the journal of a life. ROW.N are further parts of it
     ends/NODE_ID             the end of the log of a node
     shards                   the owners and epochs of all shards
@@ -24,14 +24,14 @@ from groupkeeper.storage.backends.zookeeper.names import node_name
 from groupkeeper.storage.base import ShardId
 
 ROOT: Final = "groupkeeper"
-"""The node of the store, below the chroot."""
+"""The znode of the store, below the chroot."""
 
 PART_BYTES: Final = 900 * 1024
-"""The largest value of one node. A server accepts less than 1 MiB in one request."""
+"""The largest value of one znode. A server accepts less than 1 MiB in one request."""
 
 
 class StoreNodes(NamedTuple):
-    """Computes the paths of the nodes of a store, which are below ``root``."""
+    """Computes the paths of the znodes of a store, which are below ``root``."""
 
     root: str
 
@@ -60,13 +60,13 @@ class StoreNodes(NamedTuple):
         return f"{self.root}/sealed"
 
     def node(self, life_id: str) -> str:
-        """Return the path of the node that exists until a life ends. A life is the registration of
+        """Return the path of the znode that exists until a life ends. A life is the registration of
         a process.
         """
         return f"{self.nodes}/{life_id}"
 
     def life(self, life_id: str) -> str:
-        """Return the path of the node with the journal of a life."""
+        """Return the path of the znode with the journal of a life."""
         return f"{self.lives}/{life_id}"
 
     def entry(self, life_id: str, row: int, part: int = 0) -> str:
@@ -78,15 +78,15 @@ class StoreNodes(NamedTuple):
         return f"{self.ends}/{node_id}"
 
     def values(self, shard: ShardId, is_group: bool) -> str:
-        """Return the path of the node below which the values of a shard are."""
+        """Return the path of the znode below which the values of a shard are."""
         return f"{self.root}/{'groups' if is_group else 'keyed'}/{shard}"
 
     def value(self, shard: ShardId, is_group: bool, key: str) -> str:
-        """Return the path of the node with the value of a group or of a keyed record."""
+        """Return the path of the znode with the value of a group or of a keyed record."""
         return f"{self.values(shard, is_group)}/{node_name(key)}"
 
     def all_parents(self) -> tuple[str, ...]:
-        """Return the paths of the nodes that every store has."""
+        """Return the paths of the znodes that every store has."""
         return (
             self.nodes,
             self.lives,
@@ -100,10 +100,10 @@ class StoreNodes(NamedTuple):
 
 
 def row_of(name: str) -> int:
-    """Return the number of a journal entry from the name of its node, or of the node of a part."""
+    """Return the number of a journal entry from the name of its znode, or of the znode of a part."""
     return int(name.partition(".")[0])
 
 
 def is_entry(name: str) -> bool:
-    """Return True if this is the name of an entry's first node, not of a further part."""
+    """Return True if this is the name of an entry's first znode, not of a further part."""
     return "." not in name

@@ -1,7 +1,7 @@
 """Values of any size in ZooKeeper, which accepts 1 MiB in one request.
 
-A large value is divided into parts, which are children of its node. The content of the node names
-the parts. The parts are written first. When the node is written, the parts of the previous value
+A large value is divided into parts, which are children of its znode. The content of the znode names
+the parts. The parts are written first. When the znode is written, the parts of the previous value
 are deleted, in the same transaction if they fit into it. So a reader finds the old value or the new
 one. Parts that an interrupted write has left behind are deleted by the next write of the value.
 """
@@ -38,10 +38,10 @@ READ_TRIES: Final = 3
 """The number of attempts to read a value if its parts are replaced during each read."""
 
 IN_PARTS: Final = b"parts "
-"""The first bytes of a node whose value is in parts. No other value begins with them."""
+"""The first bytes of a znode whose value is in parts. No other value begins with them."""
 
 NO_VALUE: Final = IN_PARTS + b"none 0"
-"""The content of a node whose parts are being deleted. The node is deleted after them."""
+"""The content of a znode whose parts are being deleted. The znode is deleted after them."""
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
@@ -88,7 +88,7 @@ class FencedBatch:
 
 
 async def write_values(batch: FencedBatch, values: Sequence[tuple[str, bytes | None]]) -> None:
-    """Add to the batch the operations that replace the values of nodes. A node with None is
+    """Add to the batch the operations that replace the values of znodes. A znode with None is
     deleted.
     """
     old = await for_each(lambda each: _children(batch.session, each[0]), values)
@@ -109,13 +109,13 @@ async def write_values(batch: FencedBatch, values: Sequence[tuple[str, bytes | N
 
 
 async def _delete(batch: FencedBatch, paths: Iterable[str]) -> None:
-    """Add the deletion of some nodes to the batch. They may be deleted in several transactions."""
+    """Add the deletion of some znodes to the batch. They may be deleted in several transactions."""
     for path in paths:
         await batch.add(DeleteNode(path))
 
 
 async def _delete_value(batch: FencedBatch, path: str, parts: Sequence[str]) -> None:
-    if parts:  # a reader of the node must not ask for parts of which some are deleted already
+    if parts:  # a reader of the znode must not ask for parts of which some are deleted already
         await batch.add(SetNode(path, NO_VALUE))
     await _delete(batch, [*parts, path])
 
@@ -140,8 +140,8 @@ def _version_of(data: bytes) -> str:
 
 
 async def _write_parts(batch: FencedBatch, path: str, data: bytes, *, is_new: bool) -> bytes:
-    """Write the parts of a value, and return the content for the node itself. If ``is_new``, create
-    the node first.
+    """Write the parts of a value, and return the content for the znode itself. If ``is_new``,
+    create the znode first.
     """
     version = uuid.uuid4().hex
     if is_new:
@@ -154,7 +154,7 @@ async def _write_parts(batch: FencedBatch, path: str, data: bytes, *, is_new: bo
 
 
 async def read_value(session: ZooKeeperSession, path: str) -> bytes | None:
-    """Return the value of a node, or None if there is none. Raises StoreRefused if a part is
+    """Return the value of a znode, or None if there is none. Raises StoreRefused if a part is
     missing.
     """
     for _ in range(READ_TRIES):
