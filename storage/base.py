@@ -93,8 +93,8 @@ class StorageLimits(msgspec.Struct, frozen=True):
     sole_owner: bool = False
     """True: a lock keeps every other process out while the store is open (SQLite). If such a store
     refuses an append because of a newer lease, a second process has circumvented the lock. The
-    runtime then stops for good. Otherwise the two processes would acquire the lease in turns, and
-    both would acknowledge requests."""
+    runtime then stops, and does not load again. Otherwise the two processes would acquire the lease
+    alternately, and both would acknowledge requests."""
     keeps_topics: bool = True
     """True: the store still has the topics and their ids after the process has ended. False: a
     topic that is missing here may exist in Kafka, so its offsets are never deleted."""

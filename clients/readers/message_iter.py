@@ -18,7 +18,8 @@ class MessageIter(Closing):
     """An async iterator of messages, which has to be closed.
 
     ``__anext__`` calls ``take``, and waits for ``ready`` while ``take`` returns None. An iterator
-    over several iterators calls both itself, so that it does not wait for each of them in turn.
+    over several iterators calls ``take`` and ``ready`` of each of them, so that it can wait for all
+    of them at the same time.
     """
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""An iterator that merges several iterators in turn."""
+"""An iterator that merges several iterators: it takes one message of each, again and again."""
 
 from __future__ import annotations
 

@@ -58,8 +58,9 @@ MAX_PORTION_BYTES: Final = 131_072
 write this much in one step, and other groups do not have to wait long.
 """
 MAX_SETTLED: Final = 100_000
-"""The largest number of groups that are remembered as settled (``Adoption.is_settled``). If there
-are more, all are forgotten and checked again, which is cheap.
+"""The largest number of groups that are remembered as settled: their requests need not ask the
+upstream (``Adoption.is_settled``). If there are more, all are forgotten. Each is then checked again
+at its next request, which is cheap.
 """
 MAX_SETTLED_CHARS: Final = 128
 """Groups with longer ids are not remembered, but looked up each time. A client may send 32,767

@@ -40,8 +40,8 @@ class UnknownTopicLog:
         self._lines = LinesOfMany(clock_s, TOPIC_WINDOW_S, WINDOW_S, LINES_PER_WINDOW)
 
     def asked(self, names: Iterable[str], client: Client, known: Collection[str]) -> None:
-        """Log missing topics that a client has asked for, as far as the rate allows. ``known`` has
-        the names of the existing topics.
+        """Log the missing topics among ``names``, for which a client has asked. At most
+        ``LINES_PER_WINDOW`` lines are logged in ``WINDOW_S``. ``known`` has the existing topics.
         """
         for name in islice(names, MAX_NAMES):
             left_out = self._lines.allow(name)

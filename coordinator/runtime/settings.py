@@ -67,8 +67,9 @@ class CoordinatorConfig(CoreLimits):
     about 10 MB. An event with long names counts as several.
     """
     max_gathered_requests: int = number(8_192, least=1)
-    """How many requests may gather for one append. With 50,000 commits a second, an append of 100
-    ms gathers 5,000. If more gather, the storage cannot keep up, and clients are asked to retry."""
+    """The largest number of requests that may wait for one append. With 50,000 commits a second,
+    5,000 wait for an append of 100 ms. If more wait, the storage is too slow, and further requests
+    get errors that clients retry."""
     max_gathered_bytes: int = number(8 * 1024 * 1024, least=1)
     """The estimated size of the records that may gather for one append. The largest append has this
     size plus the records of one more request. All clients wait while an append is encoded: 24 MiB

@@ -67,7 +67,8 @@ class ConnectionMemory:
         self.reported_bytes = 0
         """The last report to the budget."""
         self.report_above = OWED_GRAIN_BYTES
-        """A report is due if more than this is owed, or less than ``report_below``."""
+        """The connection reports to the budget if it owes more than this, or less than
+        ``report_below``."""
         self.report_below = 0
         self.stalled_ticks = 0
         """For how many ticks the connection has waited for its client. The budget counts them."""

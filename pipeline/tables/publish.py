@@ -88,9 +88,10 @@ def publish(  # noqa: PLR0913  the options of a run
     If a day has a gap (missing numbers of events), neither this day nor a later day is published.
     If such a day was published before the gap was known, its tables stay as they were.
 
-    Gaps on the days ``accept_gaps`` are accepted for good. If some of the missing events arrive
-    later, the gap of the other events stays accepted. ``again`` is a first and a last day: they are
-    computed again even if nothing changed. ``progress`` is called with a line for each step.
+    Gaps on the days ``accept_gaps`` are accepted, in this run and in later ones. If some of the
+    missing events arrive later, the gap of the other events stays accepted. ``again`` is a first
+    and a last day: all days from the first to the last are computed again, even if nothing changed.
+    ``progress`` is called with a line for each step.
     """
     take_over(spark, lake)
     contents = read_contents(spark, lake)

@@ -284,7 +284,7 @@ def _found(history: History, find: Find) -> Standing:
 class Removal:
     """Decides whether a plan deletes a committed offset that the group did not have at the moment.
 
-    The offset stays if it is not certain that the group did not have it.
+    If the log does not show whether the group had the offset, the offset stays.
     """
 
     def __init__(self, history: History, found: Standing) -> None:

@@ -33,8 +33,8 @@ from groupkeeper.coordinator.core.step import Ticket
 def leave(
     shard: ShardState, group: ConsumerGroup, request: ConsumerGroupHeartbeat, ticket: Ticket
 ) -> None:
-    """Handle a heartbeat that leaves, for good or for a short time (``STATIC_LEAVE_EPOCH``). The
-    caller has checked the sender.
+    """Handle a heartbeat with which a member leaves: for ever, or for a short time
+    (``STATIC_LEAVE_EPOCH``). The caller has checked the sender.
     """
     member = group.members[request.member_id]
     epoch = request.member_epoch

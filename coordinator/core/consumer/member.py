@@ -77,7 +77,7 @@ class ConsumerGroupMember(Member):
         # Not saved.
         key = (group_id, fields.member_id)
         self.rebalance = Deadline(DeadlineKind.MEMBER_REBALANCE, key)
-        """When the member is evicted if it has not given up the partitions that it must give up."""
+        """When the member is evicted if it still owns partitions that it must give up."""
         self.join_phase = Deadline(DeadlineKind.MEMBER_JOIN, key)
         """When a member of the classic protocol is evicted if it has not joined again."""
         self.sync_phase = Deadline(DeadlineKind.MEMBER_SYNC, key)

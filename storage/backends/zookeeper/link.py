@@ -67,8 +67,8 @@ class ZooKeeperLink:
         """Run ``work`` over the session, and return its result. Raises StorageError if it fails or
         takes too long. ``call`` is the name under which its requests are counted.
 
-        If ``work`` takes too long, the session is closed, because one of its requests may still be
-        on its way. Otherwise the server could execute this late request after a later call.
+        If ``work`` takes too long, the session is closed. Otherwise the server could execute a late
+        request of ``work`` after a later call.
         """
         limit_s = self._timeout_s if timeout_s is None else timeout_s
         try:
