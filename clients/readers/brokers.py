@@ -23,7 +23,7 @@ Connection: TypeAlias = Any
 """A connection of aiokafka. aiokafka has no type annotations."""
 
 REQUEST_TIMEOUT_MS = 30_000
-"""How long to wait for an answer, as in Kafka's consumers."""
+"""How long to wait for the answer to a request. Kafka's consumers wait for the same time."""
 METADATA_TIMEOUT_S = 10.0
 """How long to wait for a connection and the first answer on it, before the next broker is asked. A
 broker that hangs still accepts connections. Kafka's consumers wait for the same time.

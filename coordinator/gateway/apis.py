@@ -56,7 +56,7 @@ class GatewayApi(NamedTuple):
     max_version: int
     min_version: int = 0
     passed_below: int = 0
-    """Lower versions are passed, whatever ``treatment`` is."""
+    """Requests of a lower version are passed to the broker unchanged, whatever ``treatment`` is."""
     notes: str = ""
 
 

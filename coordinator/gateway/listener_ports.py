@@ -81,7 +81,8 @@ class ListenerPorts:
     async def bound(self, broker_id: int, cluster: UpstreamCluster) -> socket.socket | None:
         """Return a socket that listens on the port of a broker, after the port is durable.
 
-        Return None if this must be tried again. ``missing`` then has the reason.
+        Return None if no socket can listen now: ``missing`` then has the reason, and the caller
+        tries again later.
         """
         port = self._record.ports.get(broker_id)
         if port is not None and port in self._settings.ports:

@@ -40,7 +40,7 @@ class LoginRelay(Protocol):
         ...
 
     def end(self, reason: str, error: str) -> None:
-        """Close the connection once earlier requests are answered."""
+        """Close the connection when all earlier requests are answered."""
         ...
 
 

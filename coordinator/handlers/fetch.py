@@ -206,8 +206,8 @@ def _stumbles(missing: list[_Asked], version: int) -> bool:
 
 
 def _render_refused(wire: Any, exchange: Exchange) -> bytes:
-    """Return the answer that Kafka sends when it fails (FetchRequest.getErrorResponse). Below
-    version 13 the answer repeats each partition of the request.
+    """Return the answer that Kafka gives if its handler fails (FetchRequest.getErrorResponse).
+    Below version 13 the answer has an entry for each partition of the request.
     """
     version, error = exchange.version, ErrorCode.UNKNOWN_SERVER_ERROR
     exchange.error = error

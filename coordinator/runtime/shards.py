@@ -40,7 +40,7 @@ class AnyShard(Protocol):
         ...
 
     def topics_changed(self, image: TopicImage, now: Now) -> Step:
-        """Use this list of topics from now on."""
+        """Use the topics of ``image`` from this step on."""
         ...
 
     def configs_changed(self, overrides: Mapping[str, GroupOverrides], now: Now) -> Step:

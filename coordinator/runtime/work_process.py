@@ -29,8 +29,8 @@ from groupkeeper.coordinator.core.consumer.assignment_work import (
 from groupkeeper.storage.python_child import ignore_stop_signals
 
 NICENESS: Final = 5
-"""How much lower the priority of this process is (``os.nice``). If there are not enough cores for
-both, the event loop runs first."""
+"""The value by which this process lowers its own priority (``os.nice``). So if all cores are busy,
+the process with the event loop runs first."""
 LENGTH_BYTES: Final = 4
 MESSAGE_CHARS: Final = 300
 """In the log, the text of an exception is cut to this length."""
@@ -60,7 +60,7 @@ decode_answer: Final = msgspec.msgpack.Decoder(AssignmentAnswer).decode
 
 
 def frame(message: AssignmentOrder | AssignmentAnswer) -> bytes:
-    """Return a message with its length before it."""
+    """Return the encoded message, with its length in front of it."""
     body = _encode(message)
     return len(body).to_bytes(LENGTH_BYTES) + body
 

@@ -18,9 +18,10 @@ class Listener(NamedTuple):
     """The listener name, as in Kafka: ``PLAINTEXT``, ``INTERNAL``... No two listeners have the same
     name."""
     routes: Routes = ROUTES
-    """The requests that are served there, and the check of permissions."""
+    """The requests that this listener serves, and the check of permissions."""
     services: Services | None = None
-    """The services that handlers get there. None: those of the server."""
+    """The services that the handlers of this listener use. None means the services of the server.
+    """
 
 
 PLAINTEXT: Final = Listener("PLAINTEXT")

@@ -43,7 +43,7 @@ RECORD_BYTES: Final = 120
 """The estimated bytes of a partition in a commit, besides its names and metadata."""
 
 IDLE_STATES: Final = frozenset({"Empty", "Dead"})
-"""Group states without members."""
+"""The states in which a group has no members."""
 
 MOVED: Final = "NOT_COORDINATOR"
 

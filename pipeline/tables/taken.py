@@ -25,7 +25,8 @@ Content = tuple[str, str]
 
 
 class Taken(NamedTuple):
-    """What the tables have of some files."""
+    """The files that may be deleted, because the tables have their events, and the chains of logs.
+    """
 
     files: frozenset[Content]
     """The files whose events bronze has."""

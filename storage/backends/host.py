@@ -245,8 +245,8 @@ class PersistentOffsetStorage:
     async def _fetch_all(self, group_id: str) -> Any:
         """Fetch all offsets of a group from the host's store.
 
-        If the caller is cancelled, the fetch is cancelled too. The caller does not wait for its
-        end, and a later result is ignored.
+        If the caller is cancelled, the fetch is cancelled too. The caller does not wait until the
+        fetch has ended. If the fetch still returns a result, the result is ignored.
         """
         found = ask(self._store.fetch_all, group_id)
         if not inspect.isawaitable(found):

@@ -192,8 +192,8 @@ class _Files:
         """Yield the wanted events of the files.
 
         If retention deletes a file during the call, the manifest is read again: it then has a
-        snapshot that covers the file. If a file is still missing after that, its events become a
-        gap with ``passes_absent``. Without it, raises SegmentError.
+        snapshot that covers the file. If a file is still missing after that, its events are
+        reported as a gap if ``passes_absent`` is True. Otherwise raises SegmentError.
         """
         missing = ""
         while True:

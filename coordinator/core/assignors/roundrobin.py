@@ -1,7 +1,9 @@
-"""The round-robin assignor: deals all partitions in turn (Kafka's ``RoundRobinAssignor``).
+"""The round-robin assignor: gives one partition to each member, again and again, until all are
+assigned (Kafka's ``RoundRobinAssignor``).
 
-If subscriptions differ, a member that does not subscribe to a topic is skipped and gets nothing in
-return, as in Kafka. The sticky assignor balances such groups.
+A member that does not subscribe to the topic of a partition is left out for this partition, and
+gets no other one instead, as in Kafka. So if subscriptions differ, the assignment may be uneven.
+The sticky assignor balances such groups.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ class RoundRobinAssignor:
     def assign(
         self, members: Sequence[MemberSubscription], partitions: Sequence[TopicPartition]
     ) -> Assignment:
-        """Deal the partitions in turn. A new topic does not start again with the first member."""
+        """Give one partition to each member, again and again. A new topic continues with the next
+    member, and does not start with the first one."""
         topics = topics_by_member(members)
         subscribers = subscribers_by_topic(topics)
         position_of = {member_id: position for position, member_id in enumerate(topics)}

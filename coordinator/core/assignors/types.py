@@ -28,7 +28,7 @@ class MemberSubscription:
 
     member_id: str
     topics: Collection[str]
-    """In any order. A topic without partitions is ignored."""
+    """The subscribed topics, in any order. Topics without partitions are ignored."""
     group_instance_id: str | None = None
     """The instance id of a static member, or None. A static member keeps its position in the order
     of members when it restarts.

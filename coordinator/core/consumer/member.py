@@ -199,7 +199,7 @@ def moved_partitions(
 
 
 def has_same_partitions(some: PartitionEpochs, others: PartitionEpochs) -> bool:
-    """Return True if both have the same partitions, whatever their epochs are."""
+    """Return True if the two have the same partitions. Their epochs are not compared."""
     if some.keys() != others.keys():
         return False
     return some == others or numbers_by_topic(some) == numbers_by_topic(others)

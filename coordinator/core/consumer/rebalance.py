@@ -120,8 +120,8 @@ def update_target(shard: ShardState, group: ConsumerGroup) -> bool:
 
 
 def begin_computation(shard: ShardState, group: ConsumerGroup) -> bool:
-    """Compute the target of the group as it is now. Return False if the computation ends only in a
-    later step.
+    """Begin to compute the target of the group in its present state. Return True if the target is
+    complete, False if a later step completes it.
     """
     group.is_beginning = False
     assignor = group.assignor(shard.limits.consumer_assignors[0])

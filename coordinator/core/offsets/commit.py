@@ -345,8 +345,8 @@ def _held_bytes(shard: ShardState, group: Group) -> int:
 def refuse_too_much(
     shard: ShardState, group: Group | None, checked: Checked, request: OffsetCommit
 ) -> None:
-    """Move offsets that would make the group exceed ``max_group_bytes`` from ``checked.topics`` to
-    ``checked.errors``.
+    """Refuse offsets with which the group would exceed ``max_group_bytes``: remove them from
+    ``checked.topics``, and add an error for each to ``checked.errors``.
     """
     if group is None:
         group = shard.new_group(request.group_id, GroupType.CLASSIC)

@@ -234,7 +234,7 @@ class JournalShard:
         self._records.pop(pending_id, None)
 
     def watch(self, producer_id: int) -> None:
-        """Count the markers of a producer from now on."""
+        """Begin to count the markers of a producer."""
         self._markers.setdefault(producer_id, 0)
 
     def unwatch(self, producer_id: int) -> None:

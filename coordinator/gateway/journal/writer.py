@@ -60,7 +60,7 @@ def produce_versions(txn_offset_commit_version: int) -> range:
 
 
 class JournalWrite(NamedTuple):
-    """A record to write: it stands for the pending offsets with the id ``pending_id``."""
+    """A record to write into the journal, for the pending offsets with the id ``pending_id``."""
 
     pending_id: str
     group_id: str

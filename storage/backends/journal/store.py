@@ -498,7 +498,7 @@ class JournalStorage:
         """Yield the durable events of a group, oldest first, from the time ``since_ms`` on."""
         entries = [*self._journal.entries]
         seen: dict[str, int] = {}
-        """The last seq that was yielded, by log. Another node, or a store that was set back, may
+        """The last seq that was yielded, by log. Another node, or an older copy of the store, may
         have used the same seqs."""
         async for event in self._driver.history(group_id, since_ms):
             seen[event["log_id"]] = event["seq"]

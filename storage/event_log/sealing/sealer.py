@@ -120,7 +120,7 @@ class Sealing(Protocol):
         """Find out which events are sealed. Call it first, and again after each failure."""
 
     def step(self) -> bool:
-        """Seal rows for a short time. Return True if there are more."""
+        """Seal rows for a short time. Return True if more rows can be sealed now."""
 
     def retain(self) -> Sequence[Segment]:
         """Delete segments that are older than the retention time. Return those that could not be

@@ -291,7 +291,7 @@ class SealedStorage:
             self._hook("noted")
 
     async def _trim(self) -> bool:
-        """Delete sealed rows. Return True if there may be more."""
+        """Delete sealed rows. Return True if the store may have more sealed rows."""
         sealed_row = self._sealed().progress.sealed_row
         for _ in range(TRIM_TURNS):
             if not await self._source.trim(sealed_row):
