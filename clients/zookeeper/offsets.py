@@ -42,7 +42,9 @@ async def commit(session: ZooKeeperSession, path: str, offset: int) -> None:
 
 
 async def fetch(session: ZooKeeperSession, path: str) -> int | None:
-    """Return an offset. Return None if there is none. Raises BrokenNode if it is no number."""
+    """Return the offset in a znode, or None if the znode does not exist. Raises BrokenNode if its
+    content is no number.
+    """
     try:
         node = await session.get(path)
     except NodeMissing:

@@ -66,7 +66,9 @@ from groupkeeper.protocol.consumer_protocol import (
 
 UPGRADES: Final = frozenset({"bidirectional", "upgrade"})
 DOWNGRADES: Final = frozenset({"bidirectional", "downgrade"})
-"""The migration policies that allow each direction. Empty groups are always converted."""
+"""The migration policies that allow a downgrade; ``UPGRADES`` has those that allow an upgrade.
+Empty groups are converted with every policy.
+"""
 
 JOIN_RECORDS: Final = 4
 """The number of small records that a join may add: the epoch, the target, the member's partitions,

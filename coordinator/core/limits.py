@@ -79,7 +79,8 @@ class CoreLimits:
     refused because of this limit (``census``).
     """
     offset_metadata_max_bytes: int = number(4_096, least=0)
-    """Counted in UTF-16 code units, despite its name (Kafka)."""
+    """The longest metadata of an offset. Despite the name, Kafka counts UTF-16 code units, and so
+    do we."""
     offsets_retention_ms: int = number(7 * 24 * 60 * 60 * 1000, least=1)
     retention_check_interval_ms: int = number(600_000, least=1)
     max_partitions: int = number(100_000, least=0)

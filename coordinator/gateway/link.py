@@ -23,8 +23,8 @@ _log = structlog.get_logger("groupkeeper.gateway")
 
 SESSION_SHARE: Final = 0.8
 """A link takes no new requests after this share of its session (connections.max.reauth.ms). The
-rest is for requests that are on their way: the broker closes the connection at the first one that
-arrives after the session."""
+other fifth is for requests that were sent before: if a request arrives after the session, the
+broker closes the connection."""
 CLOSE_LIMIT_S: Final = 10.0
 """A closed link is aborted after this time if the broker does not read the bytes that are left."""
 

@@ -43,7 +43,7 @@ class CallbackWatch:
     ) -> None:
         """``report`` is called for each slow callback."""
         self.slow = 0
-        """Callbacks that used ``SLOW_S`` of CPU time or more."""
+        """The number of callbacks that used ``SLOW_S`` of CPU time or more."""
         self.cpu_seconds = Histogram(CALLBACK_BOUNDS_S)
         """The CPU time of the callbacks that took longer than ``LOOK_ABOVE_S``."""
         self.look_above_s = LOOK_ABOVE_S

@@ -44,7 +44,7 @@ class _Held(NamedTuple):
     last_seq: int
     """The seq of the last event that bronze has; 0 if it has none."""
     snapshots: set[int]
-    """The last seq of each snapshot."""
+    """For each snapshot of the log, the seq of the last event that the snapshot covers."""
 
 
 class Coverage:

@@ -28,7 +28,9 @@ class IncompleteHistory(RestoreError):
     """Events that may have changed the group are missing."""
 
     def __init__(self, missing: Iterable[object], place: object) -> None:
-        """``missing`` has one text for each gap; ``place`` names the history."""
+        """``missing`` has an object for each gap, whose text describes the gap. ``place`` names the
+        log or the file that has the history.
+        """
         texts = [str(each) for each in missing]
         if len(texts) > NAMED:
             texts = [*texts[:NAMED], f"and {len(texts) - NAMED} gaps more"]

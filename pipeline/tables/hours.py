@@ -50,7 +50,7 @@ DAY_HOURS: Final = 24
 
 _NAME: Final = re.compile(r"hour-(\d{5})-")
 NAME: Final = "hour"
-"""How the name of such a file begins."""
+"""The beginning of the name of a file that has the rows of some hours."""
 
 
 @dataclass(frozen=True)

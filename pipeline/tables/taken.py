@@ -25,8 +25,7 @@ Content = tuple[str, str]
 
 
 class Taken(NamedTuple):
-    """The files that may be deleted, because the tables have their events, and the chains of logs.
-    """
+    """The files that may be deleted, and the chains of logs in the tables."""
 
     files: frozenset[Content]
     """The files whose events bronze has."""

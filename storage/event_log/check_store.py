@@ -54,7 +54,7 @@ class StoreLogReport(msgspec.Struct, kw_only=True):
     sealed_log_id: str | None = None
     """The log of the last event that was moved into a file; None if it is unknown."""
     sealed_seq: int = 0
-    """The seq of this event; 0 if no event was moved into a file."""
+    """The seq of the last event that was moved into a file; 0 if there is none."""
     first_seq: int = 1
     """The seq of the first event that is still in the store."""
     last_seq: int = 0

@@ -32,7 +32,7 @@ class RoundRobinAssignor:
         self, members: Sequence[MemberSubscription], partitions: Sequence[TopicPartition]
     ) -> Assignment:
         """Give one partition to each member, again and again. A new topic continues with the next
-    member, and does not start with the first one."""
+        member, and does not start with the first one."""
         topics = topics_by_member(members)
         subscribers = subscribers_by_topic(topics)
         position_of = {member_id: position for position, member_id in enumerate(topics)}

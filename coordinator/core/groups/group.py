@@ -220,8 +220,8 @@ class Group(ABC):
     def admits_older_epoch(
         self, request: OffsetCommit, partitions: Iterable[tuple[str, int]]
     ) -> bool:
-        """Return True if a commit with an older epoch may still store offsets of these partitions,
-        (topic id, number) (KIP-1251). Called if ``commit_error`` has returned an error.
+        """Return True if a commit with an older epoch may still store offsets of these partitions
+        (KIP-1251). Each is (topic id, number). Called if ``commit_error`` has returned an error.
         """
         return False
 

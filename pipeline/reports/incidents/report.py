@@ -22,7 +22,7 @@ SCHEMA: Final = pa.schema(
     [(name, pa.string()) for name in (*_TEXT, *_MORE_TEXT)]
     + [(name, pa.int64()) for name in _NUMBERS]
 )
-"""The columns of the Parquet, CSV and JSON files."""
+"""The columns of the report's Parquet, CSV and JSON files: one row for each incident."""
 
 
 _LINKS: Final = {"group": "groups.html"}

@@ -215,7 +215,9 @@ class FoldMap:
         return made_dirty
 
     def note_commit(self, row: int, shard: ShardId, group_id: str) -> None:
-        """Add a row of the log that has one commit and nothing else, as ``note`` does."""
+        """Do the same as ``note``, faster, for a row of the log that has one commit and nothing
+        else.
+        """
         self._dirty[shard].setdefault(group_id, row)
         self._requests.append((row, 1))
         self.unfolded += 1
