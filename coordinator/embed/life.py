@@ -69,7 +69,8 @@ class Life:
 
     @property
     def start_waits_for(self) -> str:
-        """Why a start cannot open or load the store yet, in one line; empty if it need not wait."""
+        """The reason why a start cannot open or load the store yet, in one line. Empty without one.
+        """
         if self._open_problem:
             what, problem = "the store cannot be opened yet", self._open_problem
         else:

@@ -196,7 +196,7 @@ class ConsulMirrorSession:
 
     async def _execute(self, known: dict[str, ConsulEntry], changes: list[_Change]) -> set[str]:
         """Execute changes, and record them in ``known``. Return the keys of the changes that Consul
-        refuses, because another program was faster.
+        refuses, because another program has changed the keys first.
         """
         refused: set[str] = set()
         for portion in _portions(changes):
