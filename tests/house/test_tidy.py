@@ -79,6 +79,12 @@ def test_no_file_names_a_place_of_one_machine():
     assert found == []
 
 
+def test_no_file_has_both_sides_of_a_merge():
+    """A docstring with such lines passes all linters."""
+    side = re.compile(r"^(<{7}|>{7}) ", re.MULTILINE)
+    assert [name for name in FILES if side.search((ROOT / name).read_text())] == []
+
+
 def test_no_note_to_do_something_later_stands_alone():
     words = re.compile(r"\b(" + "|".join(("TO" + "DO", "FIX" + "ME", "X" + "XX")) + r")\b")
     found = [name for name in FILES if words.search((ROOT / name).read_text())]
