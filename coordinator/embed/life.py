@@ -69,7 +69,7 @@ class Life:
 
     @property
     def start_waits_for(self) -> str:
-        """The reason why a start cannot open or load the store yet, in one line. Empty without one."""
+        """Why a start cannot open or load the store yet, in one line. Empty without a reason."""
         if self._open_problem:
             what, problem = "the store cannot be opened yet", self._open_problem
         else:

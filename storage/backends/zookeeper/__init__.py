@@ -1,1 +1,1 @@
-"""A store in ZooKeeper: the calls of ``storage.backends.journal.driver`` as operations on znodes."""
+"""A store in ZooKeeper: the calls of ``storage.backends.journal.driver``, done with znodes."""

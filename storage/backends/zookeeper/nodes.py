@@ -100,7 +100,7 @@ class StoreNodes(NamedTuple):
 
 
 def row_of(name: str) -> int:
-    """Return the number of a journal entry from the name of its znode, or of the znode of a part."""
+    """Return the number of a journal entry, from the name of its znode or of a part of it."""
     return int(name.partition(".")[0])
 
 
