@@ -139,7 +139,7 @@ class Comparison:
             for side in servers[:: 1 if number % 2 else -1]:
                 found = side.ask(do="idle", seconds=IDLE_SECONDS, every_s=3.0)
                 found["cores"] = (found["user_s"] + found["system_s"]) / found["seconds"]
-                found["memory, MiB"] = found["rss_mib"]
+                found["memory, MiB"] = found["resident_mib"]
                 wanted = {"cores", "memory, MiB", "p50 us", "p99 us"}
                 self._keep("5,000 idle members", side.name, found, wanted)
 

@@ -123,7 +123,7 @@ class Comparison:
                 found = side.ask(do="idle", seconds=IDLE_SECONDS, **beats)
                 cores = (found["user_s"] + found["system_s"]) / found["seconds"]
                 self.keep("5,000 idle members", "cores", side, cores)
-                self.keep("5,000 idle members", "memory, MiB", side, found["rss_mib"])
+                self.keep("5,000 idle members", "memory, MiB", side, found["resident_mib"])
         for side in self.sides:
             side.ask(do="close", what="idle")
 

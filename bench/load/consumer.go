@@ -171,7 +171,6 @@ func openTogether(o order) (any, error) {
 		"members": len(all),
 		"form_ms": float64(longest.Microseconds()) / 1000,
 		"cpu_ms":  (after.User + after.System - before.User - before.System) * 1000,
-		"rss_mib": after.MiB,
 	}, first
 }
 

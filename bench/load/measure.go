@@ -22,11 +22,10 @@ const settleIn = 300 * time.Millisecond
 type used struct {
 	User   float64 `json:"user_s"`
 	System float64 `json:"system_s"`
-	MiB    float64 `json:"rss_mib"`
 }
 
-// usage adds up a process and its descendants.
-func usage(root int) used {
+// tree returns the fields of /proc/PID/stat, from the state on, of a process and its descendants.
+func tree(root int) map[int][]string {
 	stats := map[int][]string{}
 	children := map[int][]int{}
 	files, _ := filepath.Glob("/proc/[0-9]*/stat")
@@ -41,19 +40,58 @@ func usage(root int) used {
 		stats[id] = fields
 		children[parent] = append(children[parent], id)
 	}
+	found := map[int][]string{}
+	for todo := []int{root}; len(todo) > 0; todo = todo[1:] {
+		todo = append(todo, children[todo[0]]...)
+		if fields := stats[todo[0]]; fields != nil {
+			found[todo[0]] = fields
+		}
+	}
+	return found
+}
+
+// usage adds up the CPU time of a process and its descendants.
+func usage(root int) used {
 	number := func(text string) float64 { n, _ := strconv.ParseFloat(text, 64); return n }
 	var sum used
-	for todo := []int{root}; len(todo) > 0; todo = todo[1:] {
-		fields := stats[todo[0]]
-		todo = append(todo, children[todo[0]]...)
-		if fields == nil {
-			continue
-		}
+	for _, fields := range tree(root) {
 		sum.User += number(fields[11]) / 100
 		sum.System += number(fields[12]) / 100
-		sum.MiB += number(fields[21]) * float64(os.Getpagesize()) / (1 << 20)
 	}
 	return sum
+}
+
+// resident returns the resident memory of a process and its descendants, in MiB. A page of a file that
+// several of them map counts once, as for the memory limit of a container.
+func resident(root int) float64 {
+	private := 0.0
+	shared := map[string]float64{} // by place in a file: the most that one process has
+	for id := range tree(root) {
+		text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/smaps", id))
+		place := ""
+		for _, line := range strings.Split(string(text), "\n") {
+			fields := strings.Fields(line)
+			if len(fields) < 2 {
+				continue
+			}
+			kB, _ := strconv.ParseFloat(fields[1], 64)
+			switch what := fields[0]; {
+			case !strings.HasSuffix(what, ":"): // a mapping begins: addresses, rights, offset, device, inode, path
+				place = strings.Join(fields[2:], " ")
+				if fields[4] == "0" { // no file
+					place = fmt.Sprint(id, " ", what)
+				}
+			case strings.HasPrefix(what, "Private_") && what != "Private_Hugetlb:":
+				private += kB
+			case strings.HasPrefix(what, "Shared_") && what != "Shared_Hugetlb:":
+				shared[what+place] = max(shared[what+place], kB)
+			}
+		}
+	}
+	for _, kB := range shared {
+		private += kB
+	}
+	return private / 1024
 }
 
 type result struct {
@@ -63,14 +101,14 @@ type result struct {
 	Seconds  float64 `json:"seconds"`
 	User     float64 `json:"user_s"`
 	System   float64 `json:"system_s"`
-	MiB      float64 `json:"rss_mib"`
+	MiB      float64 `json:"resident_mib,omitempty"`
 	P50      float64 `json:"p50_us"`
 	P99      float64 `json:"p99_us"`
 	times    []int32
 }
 
 func (r *result) summarize(before, after used, took time.Duration) {
-	r.User, r.System, r.MiB = after.User-before.User, after.System-before.System, after.MiB
+	r.User, r.System = after.User-before.User, after.System-before.System
 	r.Seconds = took.Seconds()
 	slices.Sort(r.times)
 	r.Requests = len(r.times)
@@ -172,8 +210,12 @@ func stream(m *member, r kmsg.Request, begin, end time.Time, next func() time.Ti
 
 // idle keeps members alive at the pace of a client.
 func idle(members []*member, o order) (*result, error) {
-	return requests(members, order{
+	found, err := requests(members, order{
 		What: cmp.Or(o.What, "heartbeat"), Seconds: o.Seconds, Rate: float64(len(members)) / o.Every})
+	if err == nil {
+		found.MiB = resident(*pid)
+	}
+	return found, err
 }
 
 // rebalance forms a group at once, and then lets all members join again with other metadata.
