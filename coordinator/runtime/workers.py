@@ -8,6 +8,8 @@ No exception is raised.
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -168,20 +170,30 @@ class Workers:
         return await process.stdout.readexactly(int.from_bytes(length))
 
     async def _start(self) -> asyncio.subprocess.Process:
-        """Start the process. It is a new program, so it inherits no lock, thread or descriptor."""
+        """Start the process. It is a new program, so it inherits no lock, thread or descriptor. It
+        leads a process group of its own.
+        """
         return await asyncio.create_subprocess_exec(
             *self._command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=child_environment(),
+            process_group=0,
         )
 
     async def _kill(self) -> None:
+        """Kill the process, and those that an assignor has started.
+
+        One that has left the process group lives on, and may hold the other ends of the pipes. The
+        pipes are closed here, because ``wait`` waits for them too.
+        """
         process, self._process = self._process, None
         if process is None:
             return
         if process.returncode is None:
-            process.kill()
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+        process._transport.close()  # type: ignore[attr-defined]
         await process.wait()
 
     async def _death(self, error: OSError | EOFError) -> str:

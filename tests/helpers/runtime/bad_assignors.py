@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import stat
 import sys
+import time
 
 from groupkeeper.coordinator.runtime.work_process import main
 
@@ -37,6 +38,16 @@ def endless():
         pass
 
 
+def fork(leaves_group):
+    """Start a process that holds the pipes for longer than a test takes, and never return."""
+    if os.fork() == 0:
+        if leaves_group:
+            os.setsid()
+        time.sleep(30)
+        os._exit(0)
+    endless()
+
+
 def tell(number):
     raise ValueError(number)
 
@@ -58,6 +69,8 @@ ASSIGNORS = [
     Assignor("raises", lambda: 1 / 0),
     Assignor("exits", lambda: os._exit(3)),
     Assignor("endless", endless),
+    Assignor("forks", lambda: fork(leaves_group=False)),
+    Assignor("forks_away", lambda: fork(leaves_group=True)),
     Assignor("prints", lambda: sys.stdout.write("I am computing")),
     Assignor("pid", lambda: tell(os.getpid())),
     Assignor("descriptors", lambda: tell(f"{open_sockets()} sockets")),

@@ -116,6 +116,16 @@ async def test_an_assignor_that_takes_too_long_is_killed_and_the_next_one_is_com
         assert await Asked(workers, a_work("in_order")).outcome == [[0, 2, 4], [1, 3, 5]]
 
 
+@pytest.mark.parametrize("assignor", ["forks", "forks_away"])
+async def test_a_process_that_an_assignor_has_started_holds_nobody_up(assignor):
+    async with some_workers() as workers:
+        await Asked(workers, a_work()).outcome
+        workers._timeout_ms = 100
+        assert await Asked(workers, a_work(assignor)).failure() is WorkFailure.TIMED_OUT
+        workers._timeout_ms = LONG_MS
+        assert await Asked(workers, a_work("in_order")).outcome == [[0, 2, 4], [1, 3, 5]]
+
+
 async def test_what_an_assignor_prints_does_not_get_between_the_answers(capfd):
     async with some_workers() as workers:
         assert await Asked(workers, a_work("prints")).outcome == [[0, 2, 4], [1, 3, 5]]
