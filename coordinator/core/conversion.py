@@ -281,12 +281,16 @@ def join_consumer_group(
     """Handle a JoinGroup to a consumer group. If the group is Empty, replace it by a classic group
     that keeps the offsets. Otherwise the member joins as a classic member.
     """
+    limits = shard.limits
+    timeout_ms = request.session_timeout_ms
+    if not limits.min_session_timeout_ms <= timeout_ms <= limits.max_session_timeout_ms:
+        shard.reply(ticket, JoinGroupResult(ErrorCode.INVALID_SESSION_TIMEOUT, request.member_id))
+        return
     if not group.is_empty():
         classic_members.join_group(shard, group, request, ticket)
         return
     if request.member_id != "":
-        # The request is refused, as if the group were absent. Only an accepted join replaces the
-        # group.
+        # The request is refused, as if the group were absent, and the group stays as it is.
         joining.join_group(shard, None, request, ticket)
         return
     shard.record(GroupRecord(group.group_id, None, 0, None, None, shard.now.wall_ms, ()))

@@ -63,13 +63,8 @@ _NONE: Final = ErrorCode.NONE
 
 def join_group(shard: ShardState, group: ConsumerGroup, request: JoinGroup, ticket: Ticket) -> None:
     """Answer a JoinGroup at once. As in Kafka, refusals have an empty member id, except
-    INVALID_SESSION_TIMEOUT and MEMBER_ID_REQUIRED.
+    MEMBER_ID_REQUIRED. The caller has checked the session timeout.
     """
-    limits = shard.limits
-    timeout_ms = request.session_timeout_ms
-    if not limits.min_session_timeout_ms <= timeout_ms <= limits.max_session_timeout_ms:
-        shard.reply(ticket, JoinGroupResult(ErrorCode.INVALID_SESSION_TIMEOUT, request.member_id))
-        return
     error = _join_error(shard, group, request)
     if error:
         shard.reply(ticket, JoinGroupResult(error, ""))

@@ -341,6 +341,8 @@ def a_refused_join_of_an_empty_consumer_group(case: Case) -> None:
     a.commit()
     a.leave()
     classic = case.person("classic")
+    case.join(classic, session_timeout=1)
+    look(case)
     case.join(classic, version=9, member_id="nobody")
     # Nobody looks here. Kafka removes the group from its memory without a record
     # (GroupMetadataManager.maybeDeleteEmptyConsumerGroup). Its answers show that only once another

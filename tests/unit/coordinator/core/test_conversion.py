@@ -442,12 +442,23 @@ def test_a_replacement_while_a_target_is_owed_rebalances_without_it(driver) -> N
     assert rejoin(classic).result.generation_id == epoch + 1
 
 
-def test_a_refused_join_leaves_an_empty_consumer_group_as_it_is(driver) -> None:
+@pytest.mark.parametrize(
+    ("member_id", "session_timeout_ms", "error"),
+    [
+        ("nobody", 30_000, ErrorCode.UNKNOWN_MEMBER_ID),
+        ("", 1, ErrorCode.INVALID_SESSION_TIMEOUT),
+    ],
+)
+def test_a_refused_join_leaves_an_empty_consumer_group_as_it_is(
+    driver, member_id: str, session_timeout_ms: int, error: ErrorCode
+) -> None:
     consumer = ConsumerStub(driver, "a")
     consumer.join()
     driver.commit("g", {"orders": {0: 5}}, member_id="a", generation_id=2)
     consumer.leave()
-    call = driver.join("g", "nobody", protocols=subscribed())
-    assert call.error is ErrorCode.UNKNOWN_MEMBER_ID
+    call = driver.join(
+        "g", member_id, protocols=subscribed(), session_timeout_ms=session_timeout_ms
+    )
+    assert call.error is error
     assert driver.list_groups()["g"].group_type == "consumer"
     assert driver.fetch("g", {"orders": [0]}).offsets() == {("orders", 0): 5}
