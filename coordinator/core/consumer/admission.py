@@ -202,7 +202,7 @@ def updated_fields(group: ConsumerGroup, request: ConsumerGroupHeartbeat) -> Con
         _or(request.rack_id, fields.rack_id),
         request.client.client_id,
         request.client.client_host,
-        fields.rebalance_timeout_ms if timeout_ms < 0 else timeout_ms,
+        fields.rebalance_timeout_ms if timeout_ms == -1 else timeout_ms,
         fields.subscribed_topic_names if names is None else tuple(dict.fromkeys(sorted(names))),
         fields.subscribed_topic_regex if pattern is None else pattern or None,
         _or(request.server_assignor, fields.server_assignor),

@@ -149,7 +149,7 @@ def _states_nothing(request: ConsumerGroupHeartbeat) -> bool:
         request.owned is None
         and request.subscribed_topic_names is None
         and request.subscribed_topic_regex is None
-        and request.rebalance_timeout_ms < 0
+        and request.rebalance_timeout_ms == -1
         and request.server_assignor is None
         and request.rack_id is None
     )
@@ -326,7 +326,7 @@ def _is_full(request: ConsumerGroupHeartbeat) -> bool:
     assignment.
     """
     return (
-        request.rebalance_timeout_ms >= 0
+        request.rebalance_timeout_ms != -1
         and request.owned is not None
         and (
             request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None

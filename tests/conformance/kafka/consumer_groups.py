@@ -149,6 +149,8 @@ def the_first_member_of_a_consumer_group(case: Case) -> None:
     assert a.heartbeat()["assignment"] is None
     full = a.acknowledge(rebalance_timeout=LONG_MS, subscribed_topic_names=a.topics)
     assert full["assignment"] is not None
+    odd = a.acknowledge(rebalance_timeout=-2, subscribed_topic_names=a.topics)
+    assert odd["assignment"] is not None
     look(case)
     a.acknowledge(rebalance_timeout=LONG_MS)
     a.heartbeat(rack_id="r")

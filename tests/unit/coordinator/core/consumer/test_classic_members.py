@@ -54,6 +54,21 @@ def test_a_member_that_leaves_the_classic_protocol_has_no_more_classic_deadlines
     assert len(consumer.partitions() | changed.partitions()) == 12
 
 
+def test_a_member_that_leaves_the_classic_protocol_keeps_the_time_to_give_partitions_up(driver):
+    consumer, classic = mixed(driver)
+    owned = partitions_of(classic.sync())
+    newcomer = ConsumerStub(driver, "b")
+    newcomer.join()
+    rejoin(classic, *owned)  # told to give up some
+    changed = ConsumerStub(driver, classic.member_id, epoch=classic.generation_id)
+    for _ in range(60):
+        changed.beat()  # reports nothing
+        driver.advance(1_000)
+        consumer.acknowledge()
+        newcomer.acknowledge()
+    assert [event.reason for event in driver.events_of(MemberEvicted)] == ["rebalance_timeout"]
+
+
 def test_a_classic_member_that_waits_for_a_partition_gets_it_after_a_conversion(driver):
     """The static member that had to give it up is replaced before it did. So the group becomes a
     classic one, in which nobody asks for partitions again without a rebalance.

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from groupkeeper.coordinator.core.cluster.group_configs import GroupOverrides
 from groupkeeper.coordinator.core.consumer_records import ConsumerGroupEpoch, ConsumerTarget
 from groupkeeper.coordinator.core.errors import ErrorCode
@@ -21,6 +23,7 @@ from groupkeeper.coordinator.core.events import (
     RebalanceStart,
     TargetAssignment,
 )
+from groupkeeper.coordinator.core.requests.client import Client
 from tests.helpers.core.consumer_members import (
     ConsumerStub,
     a_consumer_heartbeat,
@@ -100,11 +103,14 @@ def test_a_heartbeat_without_news_writes_nothing_and_waits_for_nothing(driver) -
     assert len(driver.records) == records
 
 
-def test_a_full_heartbeat_is_told_everything(driver) -> None:
+@pytest.mark.parametrize("timeout_ms", [60_000, 0, -2])  # only -1 says nothing
+def test_a_full_heartbeat_is_told_everything(driver, timeout_ms: int) -> None:
     """docs/spec/edge-cases.md#edge-89; testConsumerGroupHeartbeatFullResponse."""
     a = ConsumerStub(driver, "a")
     a.join()
-    call = a.beat(rebalance_timeout_ms=60_000, subscribed_topic_names=("orders",), owned=a.owned())
+    call = a.beat(
+        rebalance_timeout_ms=timeout_ms, subscribed_topic_names=("orders",), owned=a.owned()
+    )
     assert call.result.assignment == ((ORDERS.topic_id, tuple(range(12))),)
     assert call.reply.waits
 
@@ -286,6 +292,14 @@ def test_an_assignor_and_a_rack_begin_no_epoch(driver) -> None:
     a.beat(server_assignor="range", rack_id="r", rebalance_timeout_ms=1_000)
     assert a.epoch == 2
     assert describe_consumer(driver).assignor_name == "range"
+
+
+def test_a_heartbeat_from_another_host_is_recorded(driver) -> None:
+    a = ConsumerStub(driver, "a")
+    a.join()
+    a.beat(client=Client("app-2", "/10.0.0.2"))
+    (member,) = describe_consumer(driver).members
+    assert (member.client_id, member.client_host) == ("app-2", "/10.0.0.2")
 
 
 def test_the_assignor_of_most_members_is_used(driver) -> None:
