@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 import shutil
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,6 +15,7 @@ import pytest
 from groupkeeper.storage import open as stores
 from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
 from groupkeeper.storage.base import StoreRefused
+from groupkeeper.storage.event_log.check import verify
 from groupkeeper.storage.event_log.manifest import read_manifest
 from groupkeeper.storage.event_log.sealing.settling import settle
 from groupkeeper.storage.event_log.segments import read_segment, segment_names
@@ -105,6 +108,46 @@ async def test_a_kill_at_any_step_loses_no_event_and_doubles_none(
         await in_thread(landing, image)
         assert landed_in(image) == wanted
         assert not [*image.rglob("*.tmp")]
+
+
+@contextmanager
+def files_up_to(size: int) -> Iterator[None]:
+    """Let every write fail beyond this size of a file, as on a disk that becomes full."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize("segment_bytes", [1, 1024 * 1024])
+async def test_a_write_that_finds_no_room_loses_no_event_and_doubles_none(
+    fake: Turns, tmp_path: Path, segment_bytes: int
+) -> None:
+    """The limits cut off segments, their lists of groups, and lines of the manifest."""
+    for _ in range(3):
+        await fake.turn(1, ["a", "b" * 300])
+    await fake.turn(2, ["a"])
+    store, wanted = stores.log_store(fake.url), await in_thread(stored, fake)
+    failed = 0
+    for size in range(0, 3_000, 150):
+        directory = tmp_path / str(size)
+
+        def landing(directory: Path = directory) -> Landed:
+            return land_events(store, directory, quiet, segment_bytes=segment_bytes)
+
+        with files_up_to(size):
+            try:
+                await in_thread(landing)
+            except OSError:
+                failed += 1
+        await in_thread(landing)
+        assert landed_in(directory) == wanted
+        for node in "12":
+            assert verify(directory / node, reads_events=True).is_sound
+        assert not [*directory.rglob("*.tmp")]
+    assert failed > 5
 
 
 async def test_deleted_events_are_not_in_files_and_later_ones_are(

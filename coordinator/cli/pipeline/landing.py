@@ -103,8 +103,13 @@ class Landing:
             landed = land_events_of(
                 self.store.where, self.directory, self._say_progress, self.store.password()
             )
-        except (StorageError, SegmentError, OSError) as error:
+        except (StorageError, SegmentError) as error:
             raise CannotLand(f"the events of {self.store} cannot be read: {error}") from error
+        except OSError as error:
+            raise CannotLand(
+                f"{self.directory}: the events of {self.store} cannot be written there "
+                f"({error.strerror}){_advice(error)}"
+            ) from error
         self._landed = landed
         if landed.events:
             self.say(f"wrote {landed.events:,} events of {self.store} into {self.directory}")
@@ -155,6 +160,14 @@ def _delete(retention: LandedRetention, spark: SparkSession, lake: Lake) -> int:
         return 0
     found = taken(spark, lake, old)
     return retention.delete(found.chains, lambda segment: _content(segment) not in found.files)
+
+
+def _advice(error: OSError) -> str:
+    from groupkeeper.storage.file_lock import FORBIDDEN, FULL
+
+    if error.errno in FULL:
+        return "; make room"
+    return "; let this user write there" if error.errno in FORBIDDEN else ""
 
 
 def _content(segment: Segment) -> tuple[str, str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -53,3 +55,22 @@ def test_a_store_that_cannot_be_read_is_one_line_without_the_password(
     landing.land_again()
     assert [f"groupkeeper: {line.removesuffix('; it is tried again')}\n" for line in said] == [told]
     assert "geheim" not in told
+
+
+@pytest.mark.parametrize(
+    ("code", "advice"),
+    [(errno.ENOSPC, "make room"), (errno.EACCES, "let this user write there")],
+)
+def test_a_folder_that_cannot_be_written_is_named_with_what_to_do(
+    code: int, advice: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr("groupkeeper.storage.tools.by_url.land_events_of", refuse)
+    said: list[str] = []
+    Landing(StorePlace("/var/a.db"), tmp_path, said.append).land_again()
+    assert said == [
+        f"{tmp_path}: the events of /var/a.db cannot be written there ({os.strerror(code)}); "
+        f"{advice}; it is tried again"
+    ]
