@@ -321,6 +321,46 @@ async def test_a_fold_of_an_ended_life_is_refused() -> None:
 
 
 @virtual_time
+async def test_a_new_life_does_not_wait_for_a_fold_that_gets_no_answer() -> None:
+    """The server was replaced, and nobody closes the old connections."""
+    server, pause = FakeServer(), HeldCalls()
+    owner = await Owner(a_storage(server, pause)).start()
+    gate = pause.hold("fold")
+    await owner.append(0, [commit("g", 1)])
+    await gate.reached.wait()
+    pause.gates.clear()
+    pause.failing.add(("append", False))
+    with pytest.raises(StorageError):
+        await owner.append(0, [commit("g", 2)])
+    pause.failing.clear()
+    async with asyncio.timeout(10):
+        assert await offset_after_load(owner) == 1
+    await owner.append(0, [commit("g", 3)])
+    await owner.fold_all()
+    await owner.storage.close()
+
+
+@virtual_time
+async def test_an_unreadable_group_in_the_journal_of_an_ended_life_is_named() -> None:
+    """Its changes are only in the journal, so the journal must stay until somebody mends it."""
+    server = FakeServer()
+    killed = await Owner(a_storage(server)).start()
+    await killed.append(0, [commit("a/b", 1)])
+    await killed.fold_all()
+    await killed.append(0, [commit("a/b", 2)])
+    end_life(server)
+    (key,) = [key for key in server.values if key[2] == "a/b"]
+    good, server.values[key] = server.values[key], b"{}"
+    with pytest.raises(StorageError, match="the value of group 'a/b' cannot be read"):
+        await Owner(a_storage(server)).start()
+    server.values[key] = good
+    owner = await Owner(a_storage(server)).start()
+    assert owner.model.keys["offset", 0, "a/b", "orders", 0][0] == 2
+    await owner.storage.close()
+    await killed.storage.close()
+
+
+@virtual_time
 async def test_a_seq_that_went_back_is_an_error_and_then_a_load() -> None:
     """A standby without the newest commits was promoted."""
     server = FakeServer()

@@ -188,6 +188,14 @@ class LifeJournal:
         if self._folding is not None:
             await asyncio.wait([self._folding], timeout=limit_s)
 
+    async def abandon_fold(self) -> None:
+        """Cancel the present fold, and wait until it has ended. Our life must have ended: the store
+        then refuses the rest of the fold, and the next life folds the journal.
+        """
+        if self._folding is not None:
+            self._folding.cancel()
+            await asyncio.wait([self._folding])
+
     def _is_time_to_fold(self) -> bool:
         return self._timer_ms() - self._folded_ms >= self._fold_pause_ms
 

@@ -352,7 +352,7 @@ class JournalStorage:
         if life_id is not None:
             await self._driver.end_life(life_id, None)
             self._lose_life()
-        await self._journal.end_of_fold()
+        await self._journal.abandon_fold()  # without an answer it would last for a minute
         await self._begin_life()
 
     async def renew(self, leases: Collection[Lease]) -> Collection[ShardId]:

@@ -15,6 +15,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
+from groupkeeper.coordinator.core.records import SavedGroup
 from groupkeeper.storage.backends.journal.driver import (
     Fold,
     JournalDriver,
@@ -23,7 +24,7 @@ from groupkeeper.storage.backends.journal.driver import (
     Value,
 )
 from groupkeeper.storage.backends.journal.unfolded import Unfolded
-from groupkeeper.storage.base import ShardId
+from groupkeeper.storage.base import ShardId, StorageError
 from groupkeeper.storage.codec.records import decode_payload, decode_saved
 from groupkeeper.storage.event_log.lines import row_lines
 from groupkeeper.storage.keyed import KeyedRecords
@@ -64,7 +65,7 @@ async def _fold_of(driver: JournalDriver, entries: Sequence[JournalEntry]) -> Fo
             shards.setdefault(item.shard, KeyedRecords())
     for value in await driver.read_groups(unfolded.groups()):
         if value.data is not None:
-            shards[value.shard].apply(decode_saved(value.data))
+            shards[value.shard].apply(_saved(value.key, value.data))
     for payload in payloads:
         for item in payload.items:
             for batch in item.batches:
@@ -75,6 +76,13 @@ async def _fold_of(driver: JournalDriver, entries: Sequence[JournalEntry]) -> Fo
     while unfolded.has_changes:
         values += await unfolded.take(saved, entries[-1].row).encoded()
     return Fold(values, entries[-1].row, await event_rows(entries))
+
+
+def _saved(group_id: str, data: bytes) -> SavedGroup:
+    try:
+        return decode_saved(data)
+    except StorageError as error:
+        raise StorageError(f"the value of group {group_id!r} cannot be read: {error}") from error
 
 
 async def event_rows(entries: Sequence[JournalEntry]) -> list[LoggedEvent]:
