@@ -403,9 +403,8 @@ class ConsulDriver(KeyValueDriver):
             for key, first in (await self._calls.run("journal", read_some)).items():
                 row = row_of(key)
                 rest = [self._keys.entry(life_id, row, n) for n in range(1, parts_of_entry(first))]
-                parts = await self._calls.run(
-                    "journal", partial(read_keys, keys=rest, at_once=READ_PARTS)
-                )
+                read_rest = partial(read_keys, keys=rest, at_once=READ_PARTS)
+                parts = await self._calls.run("journal", read_rest, timeout_s=FOLD_TIMEOUT_S)
                 yield entry_of(row, [first, *(parts[part] for part in rest)])
 
     async def fold(self, life_id: str, journal_of: str, fold: Fold) -> None:
@@ -476,7 +475,8 @@ class ConsulDriver(KeyValueDriver):
         return [value_of(keys[key][0], True, key, data) for key, data in found.items()]
 
     async def _values(self, keys: Sequence[str]) -> Mapping[str, bytes]:
-        return await self._calls.run("_values", partial(read_values, store=self._keys, keys=keys))
+        read_all_parts = partial(read_values, store=self._keys, keys=keys)
+        return await self._calls.run("_values", read_all_parts, timeout_s=FOLD_TIMEOUT_S)
 
     # --- leftovers --------------------------------------------------------------------------------
 

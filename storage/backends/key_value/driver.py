@@ -33,8 +33,8 @@ CALL_SHARE: Final = 0.8
 """A call has this share of its caller's time limit. So it fails before the caller stops waiting."""
 
 FOLD_TIMEOUT_S: Final = 60.0
-"""The time limit of a fold. A fold may take longer than an append: a group may have tens of
-megabytes. Appends do not wait for a fold unless the journal is full."""
+"""The time limit of a fold, and of reading values and entries. They may take longer than an append:
+a group may have tens of megabytes. Appends do not wait for a fold unless the journal is full."""
 
 
 class KeyValueDriver(ABC):

@@ -339,7 +339,7 @@ class ZooKeeperDriver(KeyValueDriver):
         path = self._nodes.life(life_id)
         for row in await self._calls.run("journal", partial(entry_rows, path=path)):
             read = partial(read_entry, nodes=self._nodes, life_id=life_id, row=row)
-            yield await self._calls.run("journal", read)
+            yield await self._calls.run("journal", read, FOLD_TIMEOUT_S)
 
     async def fold(self, life_id: str, journal_of: str, fold: Fold) -> None:
         """Write the values first, then move the events and delete the entries.
@@ -398,7 +398,7 @@ class ZooKeeperDriver(KeyValueDriver):
     async def _values(self, keys: Sequence[tuple[ShardId, bool, str]]) -> Sequence[Value]:
         paths = [self._nodes.value(*key) for key in keys]
         found = await self._calls.run(
-            "_values", lambda session: for_each(partial(read_value, session), paths)
+            "_values", lambda session: for_each(partial(read_value, session), paths), FOLD_TIMEOUT_S
         )
         return [
             Value(*key, data) for key, data in zip(keys, found, strict=True) if data is not None
