@@ -10,10 +10,12 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import AsyncIterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from groupkeeper.coordinator.core.records import GroupConfigs, TopicRecord
 from groupkeeper.storage.open import open_storage
@@ -162,6 +164,25 @@ async def test_a_move_that_is_killed_at_each_request_completes(
     wanted = await filled(direction.source())
     for step in range(1, await steps_of(direction) + 1):
         await kill_at(direction, step, wanted, in_flight)
+
+
+async def test_a_group_of_many_megabytes_moves_through_a_server(
+    place: Place, tmp_path: Path
+) -> None:
+    """It is larger than a request may be, and so are its members together."""
+    urls = [f"sqlite:///{tmp_path}/old.db", place.url(place.new()), f"sqlite:///{tmp_path}/new.db"]
+    owner = await owner_of(urls[0]).start()
+    group = group_record("large", members=3)
+    members = [replace(each, subscription=b"\xff" * 600_000) for each in group.members]
+    await owner.append(1, [replace(group, members=tuple(members))])
+    for topic in "abcd":
+        rows = commit("large", 5, topic=topic, partitions=600, metadata="\0m\u00e9" * 300)
+        await owner.append(1, [rows])
+    await owner.storage.close()
+    for source, target in pairwise(urls):
+        assert (await moved(source, target)).error == ""
+    for url in urls[1:]:
+        assert await content(url) == owner.model.keys
 
 
 async def test_a_move_that_is_killed_again_and_again_completes(direction: Direction) -> None:
