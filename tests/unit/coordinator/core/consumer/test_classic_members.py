@@ -69,6 +69,19 @@ def test_a_member_that_leaves_the_classic_protocol_keeps_the_time_to_give_partit
     assert [event.reason for event in driver.events_of(MemberEvicted)] == ["rebalance_timeout"]
 
 
+def test_a_classic_member_that_waits_joins_again_only_when_its_partitions_are_free(driver):
+    consumer = ConsumerStub(driver, "a")
+    consumer.join()
+    driver.advance(1_000)
+    classic = a_member(driver)
+    rejoin(classic)
+    assert partitions_of(classic.sync()) == set()
+    consumer.beat()  # told to give up one half
+    assert classic.heartbeat().error is NONE
+    consumer.acknowledge()
+    assert classic.heartbeat().error is ErrorCode.REBALANCE_IN_PROGRESS
+
+
 def test_a_classic_member_that_waits_for_a_partition_gets_it_after_a_conversion(driver):
     """The static member that had to give it up is replaced before it did. So the group becomes a
     classic one, in which nobody asks for partitions again without a rebalance.

@@ -77,6 +77,15 @@ def test_an_older_epoch_may_commit_what_the_member_has_had_since(driver, a) -> N
     }
 
 
+def test_a_static_member_that_came_back_has_had_its_partitions_from_the_first_epoch(driver) -> None:
+    a = ConsumerStub(driver, "a", instance_id="i")
+    a.join()
+    assert commit(driver, "a", 1) == {ErrorCode.STALE_MEMBER_EPOCH}
+    a.leave(-2)
+    a.join()
+    assert commit(driver, "a", 1) == {NONE}
+
+
 def test_what_has_to_be_given_up_may_still_be_committed(driver, a) -> None:
     driver.advance(1_000)
     ConsumerStub(driver, "b").join()

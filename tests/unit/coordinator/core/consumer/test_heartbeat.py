@@ -314,6 +314,7 @@ def test_the_assignor_of_most_members_is_used(driver) -> None:
 def test_the_configs_of_a_group_apply_at_the_next_heartbeat(driver) -> None:
     a = ConsumerStub(driver, "a")
     a.join()
+    a.beat()  # its answer is kept for the next one
     own = GroupOverrides(consumer_session_timeout_ms=60_000, consumer_heartbeat_interval_ms=15_000)
     driver.shard.configs_changed({"g": own}, driver.now)
     assert a.beat().result.heartbeat_interval_ms == 15_000

@@ -84,6 +84,23 @@ def test_a_resolution_that_changes_nothing_begins_no_epoch(driver):
     assert a.epoch == 2
 
 
+def test_a_pattern_that_nobody_has_any_more_gets_no_topics(driver):
+    a = join(driver, "a", "o.*")
+    a.beat(subscribed_topic_regex="")
+    step = driver.finish_work(PatternMatches(0, {"o.*": ("orders",)}))
+    assert not step.records
+
+
+def test_a_deleted_topic_begins_no_resolution(driver):
+    a = join(driver, "a", "o.*")
+    driver.finish_work(PatternMatches(0, {"o.*": ("orders",)}))
+    driver.advance(MIN_INTERVAL_MS + 1)
+    driver.image = driver.image.followed_by([ORDERS])
+    driver.shard.topics_changed(driver.image, driver.now)
+    a.beat()
+    assert driver.work == []
+
+
 def test_a_failed_resolution_keeps_what_was_resolved_and_is_tried_again(driver):
     a = join(driver, "a", "o.*")
     driver.finish_work(WorkFailed(WorkFailure.REFUSED, "too many wait"))

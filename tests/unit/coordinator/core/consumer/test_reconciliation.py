@@ -177,6 +177,12 @@ def test_a_cut_before_the_acknowledgement_makes_the_assignment_smaller(owned: st
     assert shown(after) == (UNREVOKED, 10, parts("a1"), parts("a2 b1"))
 
 
+def test_a_cut_of_a_topic_that_is_partly_given_up_already_waits_for_all_of_it() -> None:
+    member = current(UNREVOKED, "a1 b1", "b2")
+    after = step(member, "a1 b1", topics="a", changed=True)
+    assert shown(after) == (UNREVOKED, 10, parts("a1"), parts("b1 b2"))
+
+
 def test_a_change_in_the_heartbeat_that_acknowledges_is_part_of_the_next_step() -> None:
     member = current(UNREVOKED, "a1 b1", "a2")
     after = step(member, "a1 b1", owned="a1 b1", topics="a", changed=True)

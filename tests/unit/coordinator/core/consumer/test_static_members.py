@@ -101,6 +101,18 @@ def test_a_static_member_may_leave_for_good(driver) -> None:
     assert c.join().error is NONE
 
 
+def test_after_a_restart_a_member_that_left_for_now_has_nothing_to_give_up(driver) -> None:
+    a, b = ConsumerStub(driver, "a", instance_id="i"), ConsumerStub(driver, "b")
+    a.join(rebalance_timeout_ms=5_000)
+    driver.advance(1_000)
+    b.join()
+    a.beat()  # told to give up one half
+    a.leave(-2)
+    driver.reload()
+    driver.advance(5_000)
+    assert driver.events_of(MemberEvicted) == []
+
+
 def test_a_restart_keeps_who_left_for_now(driver) -> None:
     a, _ = two_members(driver)
     held = a.partitions()

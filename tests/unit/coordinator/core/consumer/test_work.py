@@ -117,6 +117,18 @@ def test_a_failure_keeps_the_old_target_and_is_tried_again_after_a_while(driver)
     assert describe_consumer(driver).state == "Stable"
 
 
+def test_without_an_assignment_interval_a_failure_waits_for_a_second(make_driver) -> None:
+    driver = make_driver(consumer_assignment_interval_ms=0)
+    driver.change_topics(LARGE)
+    a = ConsumerStub(driver, "a")
+    a.join()
+    finish(driver, work(driver)[0], FAILED)
+    a.epoch = 1
+    assert not a.beat().parked
+    driver.advance(1_000)
+    assert a.beat().parked
+
+
 def test_a_result_that_gives_a_partition_to_two_is_not_used(driver) -> None:
     driver.change_topics(LARGE)
     a, b = ConsumerStub(driver, "a"), ConsumerStub(driver, "b")
