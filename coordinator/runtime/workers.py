@@ -171,14 +171,14 @@ class Workers:
 
     async def _start(self) -> asyncio.subprocess.Process:
         """Start the process. It is a new program, so it inherits no lock, thread or descriptor. It
-        leads a process group of its own.
+        leads a process group of its own; uvloop has only ``start_new_session`` for that.
         """
         return await asyncio.create_subprocess_exec(
             *self._command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=child_environment(),
-            process_group=0,
+            start_new_session=True,
         )
 
     async def _kill(self) -> None:

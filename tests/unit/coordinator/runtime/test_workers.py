@@ -8,6 +8,7 @@ import sys
 from contextlib import asynccontextmanager
 
 import pytest
+import uvloop
 
 from groupkeeper.coordinator.core.consumer.assigning import GroupSpec, assign_uniform
 from groupkeeper.coordinator.core.consumer.assignment_work import AssignmentNames, AssignmentWork
@@ -116,14 +117,21 @@ async def test_an_assignor_that_takes_too_long_is_killed_and_the_next_one_is_com
         assert await Asked(workers, a_work("in_order")).outcome == [[0, 2, 4], [1, 3, 5]]
 
 
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
 @pytest.mark.parametrize("assignor", ["forks", "forks_away"])
-async def test_a_process_that_an_assignor_has_started_holds_nobody_up(assignor):
-    async with some_workers() as workers:
-        await Asked(workers, a_work()).outcome
-        workers._timeout_ms = 100
-        assert await Asked(workers, a_work(assignor)).failure() is WorkFailure.TIMED_OUT
-        workers._timeout_ms = LONG_MS
-        assert await Asked(workers, a_work("in_order")).outcome == [[0, 2, 4], [1, 3, 5]]
+def test_a_process_that_an_assignor_has_started_holds_nobody_up(assignor, loop):
+    """On the loop of hosts, and on that of the daemon."""
+
+    async def ask():
+        async with some_workers() as workers:
+            await Asked(workers, a_work()).outcome
+            workers._timeout_ms = 100
+            assert await Asked(workers, a_work(assignor)).failure() is WorkFailure.TIMED_OUT
+            workers._timeout_ms = LONG_MS
+            assert await Asked(workers, a_work("in_order")).outcome == [[0, 2, 4], [1, 3, 5]]
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(ask())
 
 
 async def test_what_an_assignor_prints_does_not_get_between_the_answers(capfd):
