@@ -11,13 +11,14 @@ from collections.abc import AsyncIterator, Mapping
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.new_topic import NewTopic
+from msgspec.structs import replace
 
 from groupkeeper.coordinator.core.consumer_records import ConsumerGroupRecord
 from groupkeeper.coordinator.core.events import GroupCreated
 from groupkeeper.coordinator.core.records import GroupConfigs, GroupRemoved, OffsetsRemoved
 from groupkeeper.storage.backends.kafka_topic.link import KafkaLink
 from groupkeeper.storage.backends.kafka_topic.options import client_options
-from groupkeeper.storage.base import Batch, StoreRefused
+from groupkeeper.storage.base import Batch, StorageError, StoreRefused
 from tests.helpers.clients.ecosystem import JDK, kafka_jars, need
 from tests.helpers.clients.real_kafka import RealKafka
 from tests.helpers.core.records import TOPIC_ID, commit, group_record
@@ -184,6 +185,19 @@ async def test_10_000_partitions_of_a_group_come_back(site: KafkaTopicSite):
     assert again.model.keys == owner.model.keys
     await again.append(2, [GroupRemoved("big")])
     assert (await site.again(again)).model.keys == {}
+
+
+async def test_a_group_whose_members_are_too_large_is_refused_with_what_to_do(
+    site: KafkaTopicSite,
+):
+    """A store of another kind may have such a group. Then it cannot move here."""
+    owner = await site.owner()
+    group = group_record("large", members=9)
+    members = [replace(each, subscription=b"\xff" * 1_000_000) for each in group.members]
+    with pytest.raises(StorageError, match=r"larger than max\.message\.bytes"):
+        await owner.append(1, [replace(group, members=tuple(members))])
+    await owner.reload()
+    assert not owner.model.keys
 
 
 NAMES = [

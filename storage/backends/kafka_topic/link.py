@@ -306,6 +306,11 @@ class KafkaLink:
         if issubclass(error, _FENCED) and not is_in_doubt:
             return Fenced(f"{self._name}: {error.__name__}")
         text = missing_right(self._name, error) or error.__name__
+        if issubclass(error, kafka_errors.MessageSizeTooLargeError):
+            text = (
+                "a message is larger than max.message.bytes of its topic, such as the members of a "
+                "classic group: raise it, or let members leave"
+            )
         return StorageError(f"{self._name}: {call}: {text}")
 
     def _connected(self) -> AIOKafkaClient:
