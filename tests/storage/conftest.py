@@ -33,6 +33,24 @@ from tests.helpers.storage.real_postgres import RealPostgres, programs
 from tests.helpers.storage.sqlite_bench import Bench
 from tests.helpers.storage.storage_owner import IDENTITY, Owner
 
+SERVERS = ("postgres", "zookeeper", "consul", "kafka_topic")
+"""The marks of the tests that need a server."""
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print for each server how its tests ended, with those that were skipped."""
+    for server in SERVERS:
+        counts = {
+            outcome: sum(
+                server in report.keywords and "tests/storage/" in report.nodeid
+                for report in terminalreporter.getreports(outcome)
+            )
+            for outcome in ("passed", "failed", "error", "skipped")
+        }
+        if any(counts.values()):
+            shown = [f"{count} {outcome}" for outcome, count in counts.items() if count]
+            terminalreporter.write_line(f"{server}: {', '.join(shown)}")
+
 
 class WallClock:
     """Tells the time that the test says it is."""
