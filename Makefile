@@ -128,7 +128,7 @@ test-consumers-long: .venv/installed-for-tests ## Random lives of consumer and m
 test-storage: .venv/installed-for-tests ## The contract of storage on a real PostgreSQL, ZooKeeper, Consul and Kafka, with their failures; needs Java and Maven
 	$(PYTEST) -q -m "(postgres or zookeeper or consul or kafka_topic) and not pooler and not storage_long" tests/storage
 
-test-storage-long: .venv/installed-for-tests ## A store in PostgreSQL or ZooKeeper that is away for two minutes, while members commit, one of three ZooKeepers and one of two Kafka brokers killed; OUTAGE_S=30 for less
+test-storage-long: .venv/installed-for-tests ## A store on each server that is away for two minutes, while members commit, one of three ZooKeepers and one of two Kafka brokers killed; OUTAGE_S=30 for less
 	$(PYTEST) -q -s -m storage_long tests/storage
 
 test-gateway: .venv/installed-for-tests ## Clients of a real Kafka through the daemon in gateway mode; needs Java, Maven, Go, Node.js

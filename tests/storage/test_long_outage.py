@@ -19,6 +19,8 @@ import pytest
 from groupkeeper.coordinator.core.errors import ErrorCode
 from tests.helpers.clients.histories import check_offsets, check_undisturbed
 from tests.helpers.clients.members import Hosts, Member, hosts_for, wait_until
+from tests.helpers.clients.real_consul import RealConsul
+from tests.helpers.clients.real_kafka import RealKafka
 from tests.helpers.clients.real_zookeeper import RealZooKeeper
 from tests.helpers.core.group_view import committed, view
 from tests.helpers.daemon.servers import Groupkeeper
@@ -57,25 +59,30 @@ def postgres_away(server: RealPostgres, how: str) -> Away:
     return Away(url, suspend, server.continue_processes)
 
 
-def zookeeper_away(server: RealZooKeeper, how: str) -> Away:
-    url = f"zookeeper://{server.servers}/s{uuid.uuid4().hex}"
+def process_away(store: str, server: RealZooKeeper | RealConsul | RealKafka, how: str) -> Away:
+    url = f"{store}://127.0.0.1:{server.port}/s{uuid.uuid4().hex}"
     if how == "killed":
         return Away(url, server.stop, server.start)
     return Away(
         url,
         lambda: os.kill(server.pid, signal.SIGSTOP),
-        lambda: os.kill(server.pid, signal.SIGCONT),  # it ends all sessions: they are too old
+        lambda: os.kill(server.pid, signal.SIGCONT),  # ZooKeeper ends all sessions: they are old
     )
 
 
 @pytest.fixture(
-    params=[(store, how) for store in ("postgres", "zookeeper") for how in ("suspended", "killed")],
+    params=[
+        (store, how)
+        for store in ("postgres", "zookeeper", "consul", "kafka")
+        for how in ("suspended", "killed")
+    ],
     ids="-".join,
 )
 def away(request: pytest.FixtureRequest) -> Iterator[Away]:
     store, how = request.param
     server = request.getfixturevalue(store)
-    made = postgres_away(server, how) if store == "postgres" else zookeeper_away(server, how)
+    is_postgres = store == "postgres"
+    made = postgres_away(server, how) if is_postgres else process_away(store, server, how)
     yield made
     if how == "suspended":
         made.give_back()
