@@ -94,7 +94,10 @@ def run(settings: Settings, reread: Callable[[], Settings]) -> None:
 
 
 async def _live(settings: Settings, reread: Callable[[], Settings], watch: CallbackWatch) -> None:
-    daemon = Daemon(settings, reread, watch)
+    try:
+        daemon = Daemon(settings, reread, watch)
+    except ValueError as error:  # the coordinator refuses the topics of the settings
+        raise StartFailed(str(error)) from error
     try:
         await daemon.run()
     except StartFailed:

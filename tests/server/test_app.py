@@ -62,6 +62,11 @@ def refused(daemon: Daemon, code: int = 1) -> str:
     return reason
 
 
+def test_topics_with_too_many_partitions_in_all_are_refused_in_one_line(make):
+    reason = refused(make(topics={"a": 60_000, "b": 60_000}))
+    assert reason == "topic 'b' of the config: More than 100000 partitions in all."
+
+
 @pytest.mark.parametrize("storage_url", ["memory:", None])
 def test_a_daemon_starts_answers_on_both_ports_and_ends_with_0(make, storage_url):
     daemon = make(storage_url=storage_url, topics={"orders": 12}).start()
