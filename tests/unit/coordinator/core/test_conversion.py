@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from groupkeeper.coordinator.core import conversion
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.events import (
     Assignment,
@@ -19,6 +20,8 @@ from groupkeeper.coordinator.core.events import (
 from groupkeeper.coordinator.core.group_type import GroupType
 from groupkeeper.coordinator.core.records import GroupRecord
 from groupkeeper.coordinator.core.requests.membership import JoinProtocol, LeavingMember
+from groupkeeper.coordinator.core.requests.offsets import OffsetDelete
+from groupkeeper.protocol.consumer_protocol import Subscription, encode_subscription
 from tests.helpers.core.consumer_members import ConsumerStub, describe_consumer, settle
 from tests.helpers.core.mixed_groups import (
     assigned,
@@ -28,7 +31,15 @@ from tests.helpers.core.mixed_groups import (
     rejoin,
     subscribed,
 )
-from tests.helpers.core.shard_driver import ShardDriver, a_member, heartbeat_through
+from tests.helpers.core.shard_driver import (
+    CLIENT,
+    ORDERS,
+    ShardDriver,
+    TopicInfo,
+    a_member,
+    completing,
+    heartbeat_through,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -164,6 +175,60 @@ def test_a_group_that_cannot_be_converted_is_left_alone(
     assert ConsumerStub(driver, "new").join().error is error
     assert driver.saved() == before
     assert heartbeat_through(driver, 30_000, *members) == [NONE] * len(members)
+
+
+def test_a_member_whose_first_protocol_cannot_be_read_is_not_converted(driver) -> None:
+    """Its SyncGroup could not be answered: the answer has the version of this protocol."""
+    odd = (JoinProtocol("odd", b""), *subscribed())
+    members = completing(
+        driver, a_member(driver, protocols=odd), a_member(driver, protocols=subscribed())
+    )
+    members[0].sync({member.member_id: b"" for member in members})
+    assert ConsumerStub(driver, "new").join().error is ABSENT
+
+
+def test_a_converted_member_has_the_subscription_of_the_protocol_of_its_group(driver) -> None:
+    others = encode_subscription(Subscription(1, ["payments"], None, {}))
+    first = a_member(driver, protocols=(JoinProtocol("own", others), *subscribed()))
+    members = completing(driver, first, a_member(driver, protocols=subscribed()))
+    members[0].sync({member.member_id: b"" for member in members})
+    assert ConsumerStub(driver, "new").join().error is NONE
+    names = {tuple(member.subscribed_topic_names) for member in describe_consumer(driver).members}
+    assert names == {("orders",)}
+
+
+def test_a_member_that_was_assigned_a_partition_twice_is_converted(driver) -> None:
+    classic_group(driver, assigned(0, 0, 1))
+    assert ConsumerStub(driver, "new").join().error is NONE
+    assert len(describe_consumer(driver).members) == 2
+
+
+def test_a_group_with_too_many_names_and_partitions_is_not_converted(
+    driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conversion, "MAX_PARTS", 8)
+    classic_group(driver, assigned(0, 1, 2), assigned(3, 4, 5))
+    assert ConsumerStub(driver, "new").join().error is ABSENT
+
+
+def test_the_sessions_before_a_conversion_end_nobody(driver) -> None:
+    members = classic_group(driver, assigned(0), assigned(1))
+    consumer = ConsumerStub(driver, "new")
+    consumer.join()
+    for _ in range(60):
+        driver.advance(1_000)
+        consumer.acknowledge()
+        for member in members:
+            if member.heartbeat().error is not NONE:
+                rejoin(member)
+                member.sync()
+    consumer.leave()
+    assert driver.list_groups()["g"].group_type == "classic"
+    completing(driver, *members)
+    for member in members:
+        member.sync({})
+    assert heartbeat_through(driver, 60_000, *members) == [NONE] * len(members)
+    assert driver.events_of(MemberEvicted) == []
 
 
 def test_a_newcomer_that_is_refused_converts_nothing(driver) -> None:
@@ -428,6 +493,20 @@ def test_a_replacement_with_another_subscription_begins_no_epoch_before_the_reba
     assert rejoin(classic).result.generation_id == epoch + 1
 
 
+def test_a_replacement_after_a_change_of_topics_begins_no_epoch(
+    driver,
+) -> None:
+    consumer = ConsumerStub(driver, "a", instance_id="i")
+    consumer.join()
+    epoch = consumer.epoch
+    consumer.leave(-2)
+    driver.change_topics(TopicInfo("orders", ORDERS.topic_id, 20))
+    classic = a_member(driver, instance_id="i")
+    assert rejoin(classic).result.generation_id == 0
+    assert driver.state() == "PreparingRebalance"
+    assert rejoin(classic).result.generation_id == epoch + 1
+
+
 def test_a_replacement_while_a_target_is_owed_rebalances_without_it(driver) -> None:
     consumer, other = ConsumerStub(driver, "a", instance_id="i"), ConsumerStub(driver, "b")
     consumer.join()
@@ -462,3 +541,17 @@ def test_a_refused_join_leaves_an_empty_consumer_group_as_it_is(
     assert call.error is error
     assert driver.list_groups()["g"].group_type == "consumer"
     assert driver.fetch("g", {"orders": [0]}).offsets() == {("orders", 0): 5}
+
+
+def test_a_group_that_became_classic_knows_its_topics_at_once(driver) -> None:
+    """Before the rebalance after the conversion has ended."""
+    consumer, classic = mixed(driver)
+    epoch = classic.generation_id
+    both = {"orders": {0: 5}, "payments": {0: 5}}
+    driver.commit("g", both, member_id=classic.member_id, generation_id=epoch)
+    consumer.leave()
+    assert driver.state() == "PreparingRebalance"
+    asked = OffsetDelete("g", (("orders", [0]), ("payments", [0])), CLIENT)
+    answered = dict(driver.send(asked).result.topics)
+    assert answered["orders"] == [(0, ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC)]
+    assert answered["payments"] == [(0, NONE)]

@@ -261,9 +261,11 @@ async def test_more_groups_than_may_wait_are_refused():
 
 @virtual_time
 async def test_nothing_has_an_outcome_after_a_stop():
-    index = PatternIndex(Topics("a").__getattribute__, 10, 10)
-    index.begin(PatternWork(group_id="g", epoch=1, patterns=("a",)), pytest.fail)
+    index, outcomes = PatternIndex(Topics("a").__getattribute__, 10, 10), []
+    index.begin(PatternWork(group_id="g", epoch=1, patterns=("a",)), outcomes.append)
     (task,) = index.stop()
     await asyncio.wait([task])
-    index.begin(PatternWork(group_id="g", epoch=1, patterns=("a",)), pytest.fail)
+    index.begin(PatternWork(group_id="g", epoch=1, patterns=("a",)), outcomes.append)
     assert index.waiting == 0
+    await turns()
+    assert outcomes == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sys
 from contextlib import asynccontextmanager
 
@@ -58,6 +59,7 @@ async def test_a_target_is_computed_in_another_process():
         target = await Asked(workers, a_work(names=None)).outcome
         assert target == assign_uniform(SPEC)
         assert workers.outcomes == {("uniform", "computed"): 1}
+        assert workers.seconds["uniform"] > 0
         assert workers.waiting == 0
 
 
@@ -165,6 +167,16 @@ async def test_a_process_that_was_killed_from_outside_is_started_again():
         assert workers._process.pid != first.pid
 
 
+async def test_a_signal_to_stop_does_not_end_the_process():
+    """The daemon gets it too, and ends the process when it stops."""
+    async with some_workers() as workers:
+        await Asked(workers, a_work()).outcome
+        process = workers._process
+        process.send_signal(signal.SIGTERM)
+        await Asked(workers, a_work()).outcome
+        assert workers._process is process
+
+
 async def test_an_idle_process_is_ended_and_started_again(monkeypatch):
     monkeypatch.setattr(module, "IDLE_S", 0.0)
     async with some_workers() as workers:
@@ -174,6 +186,31 @@ async def test_an_idle_process_is_ended_and_started_again(monkeypatch):
         assert await first.wait() == 0
         assert workers._process is None
         assert await Asked(workers, a_work()).outcome == assign_uniform(SPEC)
+
+
+async def test_a_process_that_gets_work_is_not_idle():
+    async with some_workers() as workers:
+        await Asked(workers, a_work()).outcome
+        await turns()
+        idle = workers._idle
+        workers.begin(a_work(), lambda _: None)
+        assert idle.cancelled()
+
+
+async def test_a_process_whose_answer_cannot_be_read_is_replaced():
+    garbage = "import sys; sys.stdout.buffer.write(bytes([0, 0, 0, 1, 255])); sys.stdin.read()"
+    async with some_workers(command=(sys.executable, "-uc", garbage)) as workers:
+        assert await Asked(workers, a_work()).failure() is WorkFailure.RAISED
+        assert workers._process is None
+
+
+async def test_stop_kills_an_idle_process():
+    async with some_workers() as workers:
+        await Asked(workers, a_work()).outcome
+        await turns()
+        process = workers._process
+        await asyncio.wait(workers.stop())
+        assert process.returncode == -9
 
 
 async def test_stop_kills_the_process_in_the_midst_of_a_computation():

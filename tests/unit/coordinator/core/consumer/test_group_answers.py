@@ -95,6 +95,19 @@ def test_what_has_to_be_given_up_may_still_be_committed(driver, a) -> None:
     assert commit(driver, "a", 2, topics={"orders": {gone: 7}}) == {NONE}
 
 
+def test_it_may_be_committed_with_an_older_epoch_too(driver, a) -> None:
+    driver.advance(1_000)
+    b = ConsumerStub(driver, "b")
+    b.join()
+    settle(driver, [a, b])
+    ConsumerStub(driver, "c").join()
+    had = a.partitions()
+    a.beat()
+    gone = min(had - a.partitions())
+    assert a.epoch == 3
+    assert commit(driver, "a", 2, topics={"orders": {gone: 7}}) == {NONE}
+
+
 def test_fetches_need_the_epoch_of_the_member_that_they_name(driver, a) -> None:
     """docs/spec/edge-cases.md#edge-74."""
 

@@ -309,6 +309,9 @@ def test_the_assignor_of_most_members_is_used(driver) -> None:
     b.join(server_assignor="range")
     settle(driver, [a, b])
     assert (a.partitions(), b.partitions()) == ({*range(6)}, {*range(6, 12)})
+    for newcomer in "cde":
+        ConsumerStub(driver, newcomer).join(server_assignor="uniform")
+    assert describe_consumer(driver).assignor_name == "uniform"
 
 
 def test_the_configs_of_a_group_apply_at_the_next_heartbeat(driver) -> None:
