@@ -554,7 +554,7 @@ DECISIONS: tuple[Decision, ...] = (
     Decision(
         "There are no internal topics",
         "Metadata, OffsetCommit, OffsetDelete, ListOffsets, Fetch, Produce, CreatePartitions, "
-        "DeleteTopics, DescribeConfigs, IncrementalAlterConfigs",
+        "DeleteTopics, DescribeConfigs, IncrementalAlterConfigs, ConsumerGroupHeartbeat",
         "all",
         "answers about `__consumer_offsets`: it is not listed, and it is an unknown topic in "
         "requests",
@@ -579,6 +579,12 @@ DECISIONS: tuple[Decision, ...] = (
                 "there_are_no_internal_topics",
                 "fetch",
                 r"responses\.partitions\..*",
+                lambda _kafka, ours: ours in NOTHING,
+            ),
+            _rule(
+                "there_are_no_internal_topics",
+                "consumer_group_heartbeat",
+                r"assignment\.topic_partitions",
                 lambda _kafka, ours: ours in NOTHING,
             ),
             _rule(

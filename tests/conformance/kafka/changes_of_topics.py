@@ -224,6 +224,16 @@ def there_are_no_internal_topics(case: Case) -> None:
         person, version=min(9, case.v("offset_commit")), topics=[case.offsets(INTERNAL, (0,))]
     )
     case.offset_delete(person, (INTERNAL, (0,)))
+    case.send(
+        person,
+        "consumer_group_heartbeat",
+        group_id=f"{case.group}-consumer",
+        member_id="a",
+        member_epoch=0,
+        rebalance_timeout=60_000,
+        subscribed_topic_names=[INTERNAL],
+        topic_partitions=[],
+    )
     for time in (-1, -2):
         partition = {"partition_index": 0, "timestamp": time, "current_leader_epoch": -1}
         topics = [{"name": INTERNAL, "partitions": [partition]}]

@@ -1,4 +1,8 @@
-"""The invariants of a consumer group between any two calls: its counts equal a new count."""
+"""The invariants of a consumer group between any two calls: its counts equal a new count.
+
+They are code of the tests, not of the core: one check reads the whole group, so a daemon could not
+make it after each step.
+"""
 
 from __future__ import annotations
 
