@@ -46,7 +46,11 @@ class StoreRefused(StorageError):
     not help."""
 
 
-class StoreTaken(StoreRefused):
+class StoreGivenUp(StoreRefused):
+    """This process must not use the store any more, and has to end. A later start may use it."""
+
+
+class StoreTaken(StoreGivenUp):
     """Another process has acquired the store while this process used it."""
 
 
@@ -311,6 +315,7 @@ class CanBeMoved(Protocol):
 
         After the first failure every later call raises StoreRefused too, and the store refuses
         every append and acquire. The runtime calls this each second, while all shards are loaded.
+        If the error is StoreGivenUp, the runtime stops.
         """
         ...
 

@@ -240,6 +240,14 @@ def _open_and_lock(path: Path) -> tuple[os.stat_result, int]:
     return status, fd
 
 
+def close_unless_in_use(fd: int, identity: FileIdentity) -> None:
+    """Close a descriptor of a database or of SQLite's index of it. If this process uses the
+    database (its identity), close the descriptor later.
+    """
+    with _mutex:
+        _close_unless_in_use(fd, identity)
+
+
 def _close_unless_in_use(fd: int, identity: FileIdentity) -> None:
     _spare.setdefault(identity, []).append(fd)
     _close_spare(identity)

@@ -212,7 +212,7 @@ class Daemon:
         self._storage = open_store(settings)
         self._topics = topics = _topics(settings)
         self._coordinator = BareCoordinator(self._storage, coordinator_config(settings), topics)
-        self._coordinator.when_store_is_taken(self._store_taken)
+        self._coordinator.when_store_is_given_up(self._store_given_up)
         self._watch = watch
         allowed = allowed_connections(settings)
         limits = server_limits(settings, allowed.kafka)
@@ -394,9 +394,9 @@ class Daemon:
         self._signalled_s = now_s
         self._begin_stop("stopping")
 
-    def _store_taken(self) -> None:
+    def _store_given_up(self) -> None:
         self._failure = self._coordinator.refusal
-        _log.error("store_taken", problem=self._failure)
+        _log.error("store_given_up", problem=self._failure)
         self._begin_stop(self._failure)
 
     def _begin_stop(self, phase: str) -> None:

@@ -240,14 +240,14 @@ class BareCoordinator:
         """Why a person must act before groups are served again; empty if nobody must act."""
         return self._owner.recovery.refusal
 
-    def when_store_is_taken(self, call: Callable[[], None]) -> None:
-        """Set the function to call when another process has written to a store that should have
-        only one owner (``StorageLimits.sole_owner``).
+    def when_store_is_given_up(self, call: Callable[[], None]) -> None:
+        """Set the function to call when the coordinator must not use the store any more: its disk
+        has failed to sync, or it is a ``StorageLimits.sole_owner`` and another process has written.
 
-        From then on the coordinator refuses every group, so that the two owners do not alternate.
-        ``not_ready`` returns the reason. The host can only stop the coordinator.
+        From then on the coordinator refuses every group, and ``not_ready`` returns the reason. The
+        host can only stop it. It may start another one over the same store.
         """
-        self._owner.recovery.store_taken = call
+        self._owner.recovery.store_given_up = call
 
     @property
     def stats(self) -> Stats:

@@ -2,6 +2,8 @@
 
 There is one path for all failures. The shards are dropped, and every waiting request is answered.
 Then the shards are loaded again. A load that fails is retried after a pause that grows.
+
+This file is long because failures and loads change the same few fields.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from groupkeeper.storage.base import (
     LimitsReads,
     OffsetStorage,
     StorageError,
+    StoreGivenUp,
     StoreRefused,
 )
 from groupkeeper.storage.cancellation import unless_cancelled
@@ -85,9 +88,9 @@ class Recovery:
         """Why the last append or load failed, or why shards are suspended. Otherwise empty."""
         self.has_loaded = False
         """True after the first load."""
-        self.store_taken: Callable[[], None] = lambda: None
-        """Called when another process has written to the store although a lock should keep it
-        out."""
+        self.store_given_up: Callable[[], None] = lambda: None
+        """Called when this process must not use the store any more: another process has written to
+        it although a lock should keep it out, or its disk failed to sync."""
         self.held_elsewhere: Callable[[ShardId], None] = lambda _: None
         """Called with the id of a shard whose lease another process holds."""
         self.is_stopping = False
@@ -175,15 +178,21 @@ class Recovery:
     def append_failed(self, lane: Lane, error: BaseException) -> None:
         self.problem = str(error) or repr(error)
         log.error("append_failed", error=self.problem, shards=len(lane.slots))
+        if isinstance(error, StoreGivenUp):
+            self._give_up(self.problem)
         self.lose(lane, lane.slots)
 
     def fenced(self, lane: Lane, slots: Sequence[Slot]) -> None:
         log.error("append_fenced", shards=[slot.shard_id for slot in slots])
         if self._storage.limits.sole_owner:
-            self.refusal = _TAKEN
-            self.is_stopping = True
-            self.store_taken()
+            self._give_up(_TAKEN)
         self.lose(lane, slots)
+
+    def _give_up(self, reason: str) -> None:
+        """Load nothing any more, and let the host stop the coordinator."""
+        self.refusal = reason
+        self.is_stopping = True
+        self.store_given_up()
 
     def paused_too_long(self, lane: Lane) -> None:
         """Load the shards of a lane again, and refuse the requests that wait for it. The leases
@@ -268,6 +277,9 @@ class Recovery:
             except StoreRefused as error:
                 if not self.has_loaded:
                     raise
+                if isinstance(error, StoreGivenUp):
+                    self._give_up(str(error))
+                    return
                 self.refusal = str(error)
                 self._load_log.refused(self.refusal, delay_ms)
             except Exception as error:  # noqa: BLE001 - whatever it is, it is retried

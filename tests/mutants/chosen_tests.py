@@ -221,7 +221,16 @@ ELSEWHERE: Final[Mapping[str, Sequence[str]]] = {
         "tests/unit/coordinator/embed/test_group_coordinator.py",
         "tests/embedding/test_topics_come_later.py",
     ),
-    "storage/backends/sqlite/store": ("tests/storage/test_store_files.py",),
+    "storage/backends/sqlite/store": (
+        "tests/storage/test_failed_sync.py",
+        "tests/storage/test_store_files.py",
+    ),
+    "storage/backends/sqlite/failed_sync": ("tests/storage/test_failed_sync.py",),
+    "storage/backends/sqlite/checkpoints": ("tests/storage/test_failed_sync.py",),
+    "storage/backends/sqlite/tables": (
+        "tests/storage/test_failed_sync.py",
+        "tests/storage/test_sqlite_tables.py",
+    ),
     "storage/backends/sqlite/store_files": ("tests/storage/test_store_files.py",),
     "storage/file_lock": (
         "tests/storage/test_store_files.py",

@@ -362,6 +362,30 @@ DISK: Final = (
         """        WHERE "row" <= ?\n""",
         "rows go that are in no file",
     ),
+    Named(
+        "storage/backends/sqlite/store.py",
+        "            if is_failed_sync(error.__cause__):\n",
+        "            if False:\n",
+        "appends go on after a failed sync: a power cut takes those that follow unwritten pages",
+    ),
+    Named(
+        "storage/backends/sqlite/failed_sync.py",
+        '        reader.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall()\n',
+        "",
+        "SQLite makes a checkpoint after a failed sync, and deletes the only good copy",
+    ),
+    Named(
+        "storage/backends/sqlite/failed_sync.py",
+        "            _invalidate_index(index, identity)\n",
+        "            pass\n",
+        "a start does not write pages again that never reached the disk",
+    ),
+    Named(
+        "storage/backends/sqlite/tables.py",
+        '    connection.execute("PRAGMA wal_autocheckpoint = 0").fetchall()\n',
+        "",
+        "SQLite makes checkpoints whose failed syncs nobody notices",
+    ),
 )
 
 WIRE: Final = (

@@ -175,10 +175,40 @@ def test_of_two_daemons_without_locks_the_first_one_stops_even_if_it_is_idle(
             assert committed(client, "g") == {(TOPIC, 0): 8}
         assert second.wait() == 1
         assert first.terminate() == 0
-        assert first.log.count('"store_taken"') == second.log.count('"store_taken"') == 1
+        assert first.log.count('"store_given_up"') == 1
+        assert second.log.count('"store_given_up"') == 1
     finally:
         first.stop()
         second.stop()
+
+
+class Unsynced(Groupkeeper):
+    """A daemon on a disk that fails to sync."""
+
+    entry = ("-m", "tests.helpers.daemon.unsynced_daemon")
+
+
+def test_a_daemon_whose_disk_fails_to_sync_ends_and_the_next_start_finds_every_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fails = tmp_path / "fails"
+    monkeypatch.setenv("FAIL_SYNC_FILE", str(fails))
+    daemon = Unsynced(tmp_path / "daemon", topics={TOPIC: 1})
+    try:
+        daemon.start()
+        with RawClient(daemon.port) as client:
+            assert commit(client, "g", TOPIC, {0: 7}) == {0: ErrorCode.NONE}
+            fails.touch()
+            assert commit(client, "g", TOPIC, {0: 8}) == {0: ErrorCode.NOT_COORDINATOR}
+            assert daemon.wait() == 1
+        assert "the disk failed to sync (" in daemon.log.splitlines()[-1]
+        assert os.path.getsize(f"{database(daemon)}-wal") > 0
+        fails.unlink()
+        daemon.start()
+        with RawClient(daemon.port) as client:
+            assert committed(client, "g") == {(TOPIC, 0): 7}
+    finally:
+        daemon.stop()
 
 
 def test_a_moved_log_dir_is_told_and_groups_are_served(daemon: Groupkeeper) -> None:

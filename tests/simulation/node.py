@@ -67,7 +67,7 @@ class Node:
         )
         self.coordinator.problem = world.durable.problem
         self.coordinator.may_be_refused = backend.by_name
-        self.coordinator.when_store_is_taken(lambda: world.store_taken(self))
+        self.coordinator.when_store_is_given_up(lambda: world.store_taken(self))
         census = self.coordinator._census
         makers = checked_makers(SHARDS, world.durable, self._epoch_of, census)
         if not has_topics:

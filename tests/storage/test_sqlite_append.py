@@ -331,6 +331,6 @@ async def test_stats_tell_the_sizes_of_the_files_and_what_waits_for_the_fold(ben
     big: OffsetsCommitted = commit("g", 1, metadata="x" * 100_000)
     await owner.append(0, [big])
     after = owner.storage.stats()
-    assert after["wal_bytes"] >= before["wal_bytes"] + 100_000
+    assert after["wal_bytes"] >= max(before["wal_bytes"], 100_000)
     assert (after["rows"], after["last_seq"], after["unfolded"]) == (1, 1, 1)
     assert after["database_bytes"] > 0

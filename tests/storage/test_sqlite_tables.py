@@ -20,6 +20,7 @@ from groupkeeper.storage.backends.sqlite.tables import (
 from groupkeeper.storage.base import StorageError, StoreBusy, StoreIdentity, StoreRefused
 from tests.helpers.core.record_model import Key
 from tests.helpers.core.records import commit
+from tests.helpers.storage.other_process import other_process
 from tests.helpers.storage.storage_owner import IDENTITY, Owner
 from tests.helpers.storage.writer_connection import connecting
 
@@ -112,7 +113,7 @@ async def test_a_database_that_somebody_holds_is_busy_and_can_be_opened_later(
     path = tmp_path / "store.db"
     owner = await written_store(path)
     storage = SqliteOffsetStorage(path, append_timeout_ms=20)
-    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+    with other_process(path) as other:
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(StoreBusy, match=r"store\.db: database is locked"):
             await storage.open(IDENTITY)

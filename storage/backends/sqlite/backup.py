@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from contextlib import closing
 from pathlib import Path
 from typing import Final
 
+from groupkeeper.storage.backends.sqlite.failed_sync import sync_path
 from groupkeeper.storage.backends.sqlite.tables import connect_reader, refuse_other
 from groupkeeper.storage.base import StorageError, StoreRefused
 
@@ -40,19 +40,11 @@ def back_up(path: Path, copy: Path) -> int:
                 found = target.execute("PRAGMA quick_check(1)").fetchall()
         if found != [("ok",)]:
             raise StorageError(f"{path}: its copy is damaged: {found[0][0]}")
-        _sync(part)
+        sync_path(part)
         part.rename(copy)
-        _sync(copy.absolute().parent)
+        sync_path(copy.absolute().parent)
     except (OSError, sqlite3.Error) as error:
         raise StorageError(f"{copy}: the copy failed: {error}") from error
     finally:
         part.unlink(missing_ok=True)
     return copy.stat().st_size
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -22,6 +22,10 @@ _T = TypeVar("_T")
 _MAYBE_FULL_CODES: Final = (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN)
 """Primary result codes whose cause may be a full disk."""
 
+_LOCKED_CODES: Final = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_PROTOCOL)
+"""Primary result codes of a lock that another process holds. SQLITE_PROTOCOL: it holds the lock of
+the index of the WAL, so SQLite could not build the index."""
+
 _DAMAGED_CODES: Final = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 """Primary result codes of failures that retries cannot end."""
 
@@ -41,7 +45,7 @@ def explained(work: Callable[[], _T], path: Path) -> _T:
     except sqlite3.Error as error:
         # errors that Python's sqlite3 module raises itself have no code
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-        if code == sqlite3.SQLITE_BUSY:
+        if code in _LOCKED_CODES:
             raise StoreBusy(f"{path}: {error}") from error
         if code == sqlite3.SQLITE_FULL or (code in _MAYBE_FULL_CODES and is_full(path.parent)):
             raise StoreBusy(f"{path}: the disk is full; make room ({error})") from error

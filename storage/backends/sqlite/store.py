@@ -25,6 +25,11 @@ from groupkeeper.coordinator.core.records import Record
 from groupkeeper.storage.backends.group_parts import MAX_PART_BYTES
 from groupkeeper.storage.backends.sqlite import tables
 from groupkeeper.storage.backends.sqlite.check import SqliteCheck
+from groupkeeper.storage.backends.sqlite.checkpoints import Checkpoints
+from groupkeeper.storage.backends.sqlite.failed_sync import (
+    close_without_checkpoint,
+    is_failed_sync,
+)
 from groupkeeper.storage.backends.sqlite.fold import (
     FOLD_AFTER_REQUESTS,
     FoldMap,
@@ -128,6 +133,7 @@ class SqliteOffsetStorage:
         ``close`` knows which rows are folded."""
         self._fold = self._make_fold_map()
         self._fold_writer = FoldWriter()
+        self._checkpoints = Checkpoints(is_due=False)
         self._last_row = 0
         self._next_seq = 1
         self._saved_folded_row = 0
@@ -141,22 +147,25 @@ class SqliteOffsetStorage:
         check_directory(self.path)
         self._lock = StoreFiles(self.path)
         self._thread = JobThread("sqlite-writer")
+        self._checkpoints = Checkpoints(is_due=self._lock.found_wal)
+        self._raised_epoch = 0
         try:
-            self.ended_uncleanly = await self._run(partial(self._open, identity))
+            self.ended_uncleanly = await self._run(partial(self._open, identity, self._lock))
         except BaseException:
             await self.close()
             raise
 
-    def _open(self, identity: StoreIdentity) -> bool:
+    def _open(self, identity: StoreIdentity, files: StoreFiles) -> bool:
+        files.read_wal_from_disk()
         self._connection = connection = self._connect(self.path, self._busy_timeout_s)
         tables.prepare(connection, self.path)
         tables.migrate(connection, self.path)
         unclean = tables.identify(connection, self.path, identity, self._log_clock.stamp())
         self._is_marked = True
-        if self._lock is not None:
-            self._lock.watch_wal()
+        files.watch_wal()
         ts_ms = read_log_end(connection, self.path).head.ts_ms
         begin_log(connection, self._log_clock, ts_ms)
+        self._checkpoints.run_if_due(connection)
         return unclean
 
     async def close(self) -> None:
@@ -193,10 +202,12 @@ class SqliteOffsetStorage:
                 save_folded_row(connection, folded_row, self._epoch)
                 connection.execute("UPDATE store SET value = 0 WHERE key = 'running'")
                 connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-        except sqlite3.Error:
-            pass  # the WAL contains the acknowledged changes; the next start sees an unclean end
-        finally:
-            connection.close()
+        except sqlite3.Error as error:
+            # The WAL contains the acknowledged changes, and the next start sees an unclean end.
+            if is_failed_sync(error):
+                close_without_checkpoint(connection, self.path)
+                return
+        connection.close()
 
     # --- the lease -------------------------------------------------------------------------------
 
@@ -283,7 +294,7 @@ class SqliteOffsetStorage:
         if append.payload is None:
             row = await self._run(partial(self._append_fold, append))
         else:
-            row = await self._run(partial(self._append, append), partial(self._write_fold, append))
+            row = await self._run(partial(self._append, append), partial(self._after_row, append))
         if row is None:
             self._is_marked = False  # another process has acquired the store
             return [item.shard for item in items]
@@ -331,7 +342,17 @@ class SqliteOffsetStorage:
             self._lock.check_before_append(writer)
         arguments = (append.event_count, append.payload, append.epoch)
         cursor = writer.execute(tables.APPEND, arguments)
+        self._checkpoints.wrote(len(append.payload or b""))
         return cursor.lastrowid if cursor.rowcount == 1 else None
+
+    def _after_row(self, append: _Append) -> None:
+        """Fold and copy the WAL, on the thread, after the reply of an append was sent. A failure
+        concerns the next append.
+        """
+        self._write_fold(append)
+        if self._checkpoints.is_due:
+            with suppress(StorageError):  # a failed sync: every later call raises
+                self._checked(lambda: self._checkpoints.run_if_due(self._writer()))
 
     def _append_fold(self, append: _Append) -> int | None:
         """Execute an append that only folds, on the thread. Return None if it is fenced (another
@@ -345,9 +366,13 @@ class SqliteOffsetStorage:
         self._write_fold(append)
         if append.folded_row > self._saved_folded_row:
             # This append has no payload for ``folded_row``. Its own fold does not count yet.
-            with suppress(sqlite3.Error):  # the next append writes it
+            try:
                 save_folded_row(writer, append.folded_row, append.epoch)
                 self._saved_folded_row = append.folded_row
+            except sqlite3.Error as error:  # the next append writes it
+                if is_failed_sync(error):
+                    raise
+        self._checkpoints.run_if_due(self._writer())
         return 0
 
     def _write_fold(self, append: _Append) -> None:
@@ -356,7 +381,12 @@ class SqliteOffsetStorage:
         folded. After a crash or a failure some groups have an old state. A load then applies the
         log to them.
         """
-        self._fold_writer.write(self._writer(), append.work, append.keyed, append.epoch)
+        work = append.work
+        self._fold_writer.write(self._writer(), work, append.keyed, append.epoch)
+        if work.groups or work.part is not None:
+            self._checkpoints.folded(work)
+        if work.error is not None and is_failed_sync(work.error):
+            self._give_up(work.error)
 
     def _settle_fold(self) -> None:
         """Process the results of earlier folds: log the failures, and plan retries."""
@@ -418,16 +448,47 @@ class SqliteOffsetStorage:
 
     async def on_writer(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
         """Do short work on the writer's thread and connection, between two appends."""
-        return await self._run(lambda: work(self._writer()))
+
+        def counted() -> _T:
+            result = work(self._writer())
+            self._checkpoints.wrote(0)
+            self._checkpoints.run_if_due(self._writer())
+            return result
+
+        return await self._run(counted)
 
     def _writer(self) -> sqlite3.Connection:
-        if self._connection is None:
-            raise StorageError(f"{self.path}: is not open")
         if self._lock is not None:
             self._lock.refuse_if_lost()
+        if self._connection is None:
+            raise StorageError(f"{self.path}: is not open")
         return self._connection
 
     async def _run(self, work: Callable[[], _T], then: Callable[[], None] | None = None) -> _T:
         if self._thread is None or self._lock is None:
             raise StorageError(f"{self.path}: is not open")
-        return await self._thread.submit(partial(explained, work, self.path), then)
+        return await self._thread.submit(partial(self._checked, work), then)
+
+    def _checked(self, work: Callable[[], _T]) -> _T:
+        """Call ``work`` on the thread. After a failed sync, give up the file and raise
+        StoreGivenUp; during ``open``, raise another StorageError, so that a start can wait for
+        room.
+        """
+        try:
+            return explained(work, self.path)
+        except StorageError as error:
+            if is_failed_sync(error.__cause__):
+                self._give_up(error)
+                if self._raised_epoch and self._lock is not None:
+                    self._lock.refuse_if_lost()
+            raise
+
+    def _give_up(self, error: Exception) -> None:
+        """Close the connection and refuse everything from now on, on the thread, after a failed
+        sync. The next start copies the WAL, which is kept.
+        """
+        connection, self._connection = self._connection, None
+        if self._lock is not None:
+            self._lock.sync_failed(error)
+        if connection is not None:
+            close_without_checkpoint(connection, self.path)

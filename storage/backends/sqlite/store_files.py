@@ -7,6 +7,7 @@ could write one database.
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 import time
@@ -14,8 +15,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from groupkeeper.storage.base import StorageError, StoreRefused
+from groupkeeper.storage.backends.sqlite.failed_sync import read_wal_from_disk, sync_path
+from groupkeeper.storage.base import StorageError, StoreGivenUp, StoreRefused
 from groupkeeper.storage.file_lock import (
+    FULL,
     FileIdentity,
     FileLock,
     LockedFile,
@@ -54,13 +57,16 @@ class StoreFiles:
         self._path = path
         self._wal = path.with_name(path.name + "-wal")
         self._lost = ""
-        """The message of the first failed check; "" until then. After a failed check nothing is
-        written any more."""
+        """The message of the first failed check or sync; "" until then. After it nothing is written
+        any more."""
+        self._has_failed_sync = False
         self._checked_s = self._appended_s = time.monotonic()
         self._lock = FileLock(path)
         try:
             _refuse_lone_wal(path, self._wal)
             self._database = _lock_database(path)
+            self.found_wal = self._wal.exists()
+            """True if an earlier process has left a write-ahead log."""
         except BaseException:
             self._lock.release()
             raise
@@ -71,22 +77,45 @@ class StoreFiles:
         self._bytes = self._database.status.st_size
         """The largest known size of the database. Only a VACUUM shrinks it, and we execute none."""
 
+    def read_wal_from_disk(self) -> None:
+        """Make SQLite read the write-ahead log from the disk. It may block for a sync."""
+        read_wal_from_disk(self._path, self._database.identity)
+
     def watch_wal(self) -> None:
-        """Also check the WAL and its index, which SQLite has created next to the database."""
+        """Also check the WAL and its index, which SQLite has created next to the database.
+
+        Sync their directory, because SQLite ignores it if that fails. Raises StorageError.
+        """
+        try:
+            sync_path(self._path.parent)
+        except OSError as error:  # some file systems cannot sync a directory
+            if error.errno == errno.EIO or error.errno in FULL:
+                raise cannot_open(self._path.parent, error) from error
         for path in (self._wal, self._path.with_name(self._path.name + "-shm")):
             self._found[path] = identity_of(os.stat(path))
 
     @property
     def is_lost(self) -> bool:
-        """True if a file was moved or replaced. ``close`` then keeps the mark that the store is
-        running, so the next start checks the file.
+        """True if a file was moved or replaced, or if a sync failed. ``close`` then keeps the mark
+        that the store is running, so the next start checks the file.
         """
         return bool(self._lost)
 
     def refuse_if_lost(self) -> None:
-        """Raise StoreRefused if an earlier check found a moved or replaced file."""
+        """Raise StoreRefused if an earlier check found a moved or replaced file, and its subclass
+        StoreGivenUp if a sync has failed.
+        """
         if self._lost:
-            raise StoreRefused(self._lost)
+            raise (StoreGivenUp if self._has_failed_sync else StoreRefused)(self._lost)
+
+    def sync_failed(self, error: Exception) -> None:
+        """Refuse everything from now on, because the disk failed to sync."""
+        self._has_failed_sync = True
+        self._lost = (
+            f"{self._path}: the disk failed to sync ({error}), so it is unknown what is on it. "
+            "Nothing is acknowledged any more. Look at the disk, and start again: the start copies "
+            f"{self._wal.name} into the database once more. Do not delete this file"
+        )
 
     def check_before_append(self, writer: sqlite3.Connection) -> None:
         """Call ``check``, unless there was both a check and an append within the last second.

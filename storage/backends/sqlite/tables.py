@@ -255,6 +255,8 @@ def prepare(connection: sqlite3.Connection, path: Path) -> None:
     if mode != "wal":
         raise StoreRefused(f"{path}: SQLite cannot use a write-ahead log there (got {mode!r})")
     connection.execute("PRAGMA synchronous = FULL")
+    # Nobody would notice a failed sync in a checkpoint that SQLite makes itself (``checkpoints``).
+    connection.execute("PRAGMA wal_autocheckpoint = 0").fetchall()
     connection.execute(f"PRAGMA journal_size_limit = {JOURNAL_SIZE_LIMIT_BYTES}")
     # Debian's SQLite fills deleted rows with zeros, and so writes every page of a sealed row twice.
     connection.execute("PRAGMA secure_delete = OFF").fetchall()
@@ -314,10 +316,11 @@ def migrate(
             for statement in migrations[version]:
                 connection.execute(statement)
             connection.execute(f"PRAGMA user_version = {version + 1}")
+            connection.execute("COMMIT")
         except BaseException:
-            connection.execute("ROLLBACK")
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
             raise
-        connection.execute("COMMIT")
 
 
 def identify(

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 
 import msgspec
+import pytest
 
 from groupkeeper.coordinator.core.errors import ErrorCode
-from groupkeeper.storage.base import StorageError, StoreRefused, StoreTaken
+from groupkeeper.storage.base import StorageError, StoreGivenUp, StoreRefused, StoreTaken
 from tests.helpers.runtime.coordinator import a_coordinator
 from tests.helpers.runtime.virtual_loop import virtual_time
 from tests.helpers.storage.faulty_storage import Fault, FaultyStorage, Gate, fence, slow
@@ -31,7 +32,7 @@ async def test_who_is_fenced_on_a_store_of_his_own_takes_no_turn_with_the_other(
     storage.limits = msgspec.structs.replace(storage.limits, sole_owner=True)
     async with a_coordinator(storage) as world:
         told: list[str] = []
-        world.coordinator.when_store_is_taken(lambda: told.append(world.coordinator.refusal))
+        world.coordinator.when_store_is_given_up(lambda: told.append(world.coordinator.refusal))
         storage.script("append", fence(*SHARDS))
         acquired = storage.calls.count("acquire")
         lost = world.commit("g", 7)
@@ -52,7 +53,7 @@ async def test_who_finds_his_store_acquired_by_another_stops_although_he_is_idle
     storage.limits = msgspec.structs.replace(storage.limits, sole_owner=True)
     async with a_coordinator(storage) as world:
         told: list[str] = []
-        world.coordinator.when_store_is_taken(lambda: told.append(world.coordinator.refusal))
+        world.coordinator.when_store_is_given_up(lambda: told.append(world.coordinator.refusal))
         acquired = storage.calls.count("acquire")
         storage.problem = StoreTaken("acquired by another")
         await asyncio.sleep(60)
@@ -60,6 +61,30 @@ async def test_who_finds_his_store_acquired_by_another_stops_although_he_is_idle
         assert world.commit("g", 8).error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         (problem,) = told
         assert "somebody else writes to the store" in problem
+
+
+@pytest.mark.parametrize("calls", [["append"], ["append", "acquire"]])
+@virtual_time
+async def test_a_store_that_must_not_be_used_any_more_is_given_up_at_once(
+    calls: list[str],
+) -> None:
+    storage = FaultyStorage()
+    given_up = Fault(stores=False, error=StoreGivenUp("the disk failed to sync"))
+    async with a_coordinator(storage) as world:
+        told: list[str] = []
+        world.coordinator.when_store_is_given_up(lambda: told.append(world.coordinator.refusal))
+        for call in calls[:-1]:
+            storage.script(call, Fault(stores=False, error=StorageError("broken")))
+        storage.script(calls[-1], given_up)
+        acquired = storage.calls.count("acquire")
+        lost = world.commit("g", 7)
+        await world.until(lost)
+        assert lost.error in (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR)
+        await asyncio.sleep(60)
+        assert storage.calls.count("acquire") == acquired + len(calls) - 1
+        assert world.commit("g", 8).error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        assert told == ["the disk failed to sync"]
+        assert world.coordinator.not_ready == "the disk failed to sync"
 
 
 @virtual_time
