@@ -458,8 +458,8 @@ class SqliteOffsetStorage:
         return await self._run(counted)
 
     def _writer(self) -> sqlite3.Connection:
-        if self._lock is not None:
-            self._lock.refuse_if_lost()
+        if (lock := self._lock) is not None:  # the loop sets it to None in ``close``
+            lock.refuse_if_lost()
         if self._connection is None:
             raise StorageError(f"{self.path}: is not open")
         return self._connection
@@ -479,8 +479,9 @@ class SqliteOffsetStorage:
         except StorageError as error:
             if is_failed_sync(error.__cause__):
                 self._give_up(error)
-                if self._raised_epoch and self._lock is not None:
-                    self._lock.refuse_if_lost()
+                lock = self._lock
+                if self._raised_epoch and lock is not None:
+                    lock.refuse_if_lost()
             raise
 
     def _give_up(self, error: Exception) -> None:
@@ -488,7 +489,7 @@ class SqliteOffsetStorage:
         sync. The next start copies the WAL, which is kept.
         """
         connection, self._connection = self._connection, None
-        if self._lock is not None:
-            self._lock.sync_failed(error)
+        if (lock := self._lock) is not None:
+            lock.sync_failed(error)
         if connection is not None:
             close_without_checkpoint(connection, self.path)
