@@ -175,8 +175,8 @@ FOLDS: Final = (
     ),
     Named(
         "storage/event_log/sealing/storage.py",
-        "await self._check_place()  # before rows are deleted whose segments",
-        "pass  # before rows are deleted whose segments",
+        "    done = work()\n    place.check()\n",
+        "    done = work()\n",
         "rows are deleted although log.dir was replaced while their segment was written",
     ),
     Named(

@@ -252,9 +252,7 @@ class SealedStorage:
         return True
 
     async def _work(self) -> None:
-        await self._check_place()
         is_behind = await self._on_thread(self._sealed().step)
-        await self._check_place()  # before rows are deleted whose segments may be elsewhere
         await self._note()
         has_more = await self._trim()
         if not is_behind:
@@ -262,7 +260,6 @@ class SealedStorage:
         await asyncio.sleep(0 if is_behind or has_more else self._poll_s)
 
     async def _retain(self) -> None:
-        await self._check_place()
         for lost in await self._on_thread(self._sealed().retain):
             _log.error(
                 "segment_lost_by_retention",
@@ -273,7 +270,6 @@ class SealedStorage:
             )
 
     async def _settle(self) -> None:
-        await self._check_place()
         found: Found = await self._on_thread(self._sealed().settle)
         for file in found.put_aside:
             _log.warning("segment_was_damaged", file=file, kept_as="_broken-…")
@@ -300,14 +296,23 @@ class SealedStorage:
             await asyncio.sleep(TRIM_PAUSE_S)
         return True
 
-    async def _check_place(self) -> None:
-        assert self._place is not None, "not open"
-        await self._on_thread(self._place.check)
-
     def _sealed(self) -> Sealing:
         assert self._sealing is not None, "not open"
         return self._sealing
 
     async def _on_thread(self, work: Callable[[], Any]) -> Any:
+        """Do the work on the thread. Check the directory before it, and also after it: the caller
+        may delete rows, and their segments must not be elsewhere.
+
+        All of this is one job for the thread, because each job wakes an idle loop.
+        """
         assert self._sealing_thread is not None, "not open"
-        return await self._sealing_thread.submit(work)
+        assert self._place is not None, "not open"
+        return await self._sealing_thread.submit(partial(_done_in, self._place, work))
+
+
+def _done_in(place: LogPlace, work: Callable[[], Any]) -> Any:
+    place.check()
+    done = work()
+    place.check()
+    return done
