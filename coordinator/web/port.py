@@ -14,10 +14,9 @@ import structlog
 if TYPE_CHECKING:
     import socket
 
-    import uvicorn
-
     from groupkeeper.coordinator.web.gate import Gate, Refuse
     from groupkeeper.coordinator.web.reports import Reports
+    from groupkeeper.coordinator.web.server import HttpServer
 
 RETRY_S: Final = 5.0
 """The wait after a failed start. The reason may be a lack of file descriptors."""
@@ -48,7 +47,7 @@ class HttpPort:
         self._loop = asyncio.get_running_loop()
         self._beginning: asyncio.Task[None] | None = None
         self._gate: Gate | None = None
-        self._server: uvicorn.Server | None = None
+        self._server: HttpServer | None = None
         self._serving: asyncio.Task[None] | None = None
 
     def __len__(self) -> int:
@@ -72,7 +71,7 @@ class HttpPort:
         if self._server is None or self._serving is None:
             self._listener.close()
             return
-        self._server.should_exit = True
+        self._server.stop()
         done, _ = await asyncio.wait([self._serving], timeout=STOP_LIMIT_S)
         if not done:
             self._serving.cancel()
@@ -90,7 +89,7 @@ class HttpPort:
         serving = self._server.serve(sockets=[self._listener])
         self._serving = self._loop.create_task(serving, name="http server")
 
-    def _make_server(self) -> tuple[Gate, uvicorn.Server]:
+    def _make_server(self) -> tuple[Gate, HttpServer]:
         from groupkeeper.coordinator.web.gate import Gate
         from groupkeeper.coordinator.web.pages import make_pages
         from groupkeeper.coordinator.web.server import make_server

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,17 @@ same page.
 """
 
 
-class _Server(uvicorn.Server):
+TICK_S = 1.0
+"""The interval at which the date in the headers of replies is set."""
+
+
+class HttpServer(uvicorn.Server):
+    """uvicorn without its signal handlers, and without its ten turns of the loop a second."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._stopped = asyncio.Event()
+
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Leave the signals to the daemon. uvicorn would end the process before the daemon has
@@ -30,10 +41,25 @@ class _Server(uvicorn.Server):
         """
         yield
 
+    async def main_loop(self) -> None:
+        """Return after ``stop``. Until then, set the date once a second.
 
-def make_server(app: ASGIApp, gate: Gate) -> uvicorn.Server:
+        uvicorn looks ten times a second whether it should end. These were half of the turns that
+        the loop of an idle daemon has.
+        """
+        while not await self.on_tick(0):  # a tick with this number sets the date
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stopped.wait(), TICK_S)
+
+    def stop(self) -> None:
+        """Close the port, and let ``serve`` end when the running answers are sent."""
+        self.should_exit = True
+        self._stopped.set()
+
+
+def make_server(app: ASGIApp, gate: Gate) -> HttpServer:
     """Return a server of the application. ``gate`` limits its connections."""
-    return _Server(
+    return HttpServer(
         uvicorn.Config(
             LimitScrapes(app, CHEAP, gate),
             http=behind(gate),
