@@ -22,6 +22,7 @@ from pyspark.sql import SparkSession
 from groupkeeper.pipeline.log.segment_files import ABSENT, Lacking
 from groupkeeper.pipeline.spark.session import spark_session
 from groupkeeper.pipeline.tables.address import pattern_problem
+from groupkeeper.pipeline.tables.compaction import RUN_PAST_DAY_PARTS
 from groupkeeper.pipeline.tables.files import replace_local
 from groupkeeper.pipeline.tables.ingest import ingest, ingest_for_ever
 from groupkeeper.pipeline.tables.lake import Lake
@@ -87,6 +88,7 @@ def run(  # noqa: PLR0913  the options of a command
             retention_days=retention_days,
             keep_versions_hours=keep_versions_hours,
             look_back_days=RUN_LOOKS_BACK_DAYS,
+            past_day_parts=RUN_PAST_DAY_PARTS,
         )
         for line in maintenance_lines(maintained):
             say(line)

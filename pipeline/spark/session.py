@@ -61,6 +61,8 @@ _SMALL: Final = {
     "spark.default.parallelism": "1",
     # no broadcasts, because each is a job of its own
     "spark.sql.autoBroadcastJoinThreshold": "-1",
+    # with more than 128 keys, Spark would sort the rows of some aggregations
+    "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "1000000",
     SMALL: "true",
 }
 
@@ -134,6 +136,18 @@ def spark_session(
 def is_small(spark: SparkSession) -> bool:
     """Return True if the session was made for small data."""
     return spark.conf.get(SMALL, "false") == "true"
+
+
+def prepare_for_large_data(spark: SparkSession) -> None:
+    """Replace our settings for small data, because the data are larger than ``input_bytes``. The
+    options of the JVM stay.
+    """
+    for key, value in _SMALL.items():
+        is_fixed = key == "spark.default.parallelism"  # Spark reads it once, at its start
+        if not is_fixed and spark.conf.get(key, None) == value:
+            spark.conf.unset(key)
+            if key in _LARGE:
+                spark.conf.set(key, _LARGE[key])
 
 
 _FUNCTIONS: Final = "org.apache.spark.sql.functions"

@@ -153,6 +153,15 @@ PEAKS_SCHEMA: Final = struct_of(
 )
 """The table ``_carried/peaks`` (``gold.peaks``): the largest lag of each group and hour."""
 
+SAMPLES_SCHEMA: Final = struct_of(
+    (STRING, "store topic"),
+    (INT, "partition"),
+    (LONG, "minute_ms order offset"),
+    (DATE, "dt"),
+)
+"""The table ``_carried/samples`` (``gold.sampled_minutes``): the last sampled end of each partition
+and minute."""
+
 VIEWS: Final[Mapping[str, tuple[str, StructType]]] = {
     **{f"gold_{name}": (f"gold/{name}", schema) for name, schema in GOLD_SCHEMAS.items()},
     **{f"silver_{name}": (f"silver/{name}", schema) for name, schema in SILVER_SCHEMAS.items()},

@@ -11,7 +11,7 @@ The old folders stay for the time that replaced folders stay (``keep_versions_ho
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import date
 from typing import Final
 
@@ -28,7 +28,6 @@ from groupkeeper.pipeline.tables.bronze import (
     read_parts,
     write_held,
 )
-from groupkeeper.pipeline.tables.columns import SILVER_SCHEMAS
 from groupkeeper.pipeline.tables.compute import APPENDED
 from groupkeeper.pipeline.tables.lake import (
     DAY,
@@ -52,18 +51,29 @@ SMALL_FILE_BYTES: Final = 32 * 1024 * 1024
 OPEN_DAY_PARTS: Final = 24
 """If today has at least this number of small batches or files, they are merged. With a run every
 five minutes, this is every two hours. The number is not lower, because each merge writes the whole
-day again. For an earlier day, two batches or files are enough."""
+day again."""
+
+PAST_DAY_PARTS: Final = 2
+"""If an earlier day has at least this number of small batches or files, they are merged."""
+
+RUN_PAST_DAY_PARTS: Final = 8
+"""The same at the end of a run. The number is larger, because a few late events would otherwise
+write the whole day again."""
+
+IsDue = Callable[[int, date], bool]
+"""Returns True if so many small batches or files of a day should be merged."""
 
 
-def _is_due(parts: int, day: date, today: date) -> bool:
-    return parts >= (2 if day < today else OPEN_DAY_PARTS)
+def is_due(today: date, past_day_parts: int) -> IsDue:
+    """Return the rule for the number of small batches or files that are merged."""
+    return lambda parts, day: parts >= (past_day_parts if day < today else OPEN_DAY_PARTS)
 
 
 # --- bronze ---------------------------------------------------------------------------------------
 
 
 def small_batches(
-    spark: SparkSession, lake: Lake, judged: Judged, pointer: Pointer, today: date
+    spark: SparkSession, lake: Lake, judged: Judged, pointer: Pointer, is_due: IsDue
 ) -> dict[date, list[HeldSegment]]:
     """Return the segments of small batches that should be merged, by day. A day is left out if its
     tables are not yet computed from all of its segments.
@@ -76,7 +86,7 @@ def small_batches(
     for (day, _), parts in sorted(batches.items()):
         if sum(part.events for part in parts) < SMALL_BATCH_EVENTS:
             small[day].append(parts)
-    due = {day: parts for day, parts in small.items() if _is_due(len(parts), day, today)}
+    due = {day: parts for day, parts in small.items() if is_due(len(parts), day)}
     if not due:
         return {}
     coverage = read_coverage(spark, lake)
@@ -139,7 +149,7 @@ def forget_merged(
 
 
 def small_files(
-    spark: SparkSession, lake: Lake, pointer: Pointer, days: Collection[date], today: date
+    spark: SparkSession, lake: Lake, pointer: Pointer, days: Collection[date], is_due: IsDue
 ) -> dict[str, dict[date, str]]:
     """Return the folders of silver with many small files, by table and day."""
     found: dict[str, dict[date, str]] = {}
@@ -147,8 +157,8 @@ def small_files(
         folders = pointer.folders(table)
         for day in sorted(folders.keys() & days):
             folder = folders[day]
-            sizes = file_sizes(spark, lake.path(folder))
-            if _is_due(len(sizes), day, today) and sum(sizes) < SMALL_FILE_BYTES * len(sizes):
+            sizes = file_sizes(spark, lake.path(folder)).values()
+            if is_due(len(sizes), day) and sum(sizes) < SMALL_FILE_BYTES * len(sizes):
                 found.setdefault(table, {})[day] = folder
     return found
 
@@ -161,8 +171,7 @@ def merge_files(
     """
     found: dict[date, dict[str, str]] = defaultdict(dict)
     for table, folders in small.items():
-        schema = SILVER_SCHEMAS[table.rpartition("/")[2]]
-        rows = read_folders(spark, lake, table, list(folders.values()), schema)
+        rows = read_folders(spark, lake, table, list(folders.values()), APPENDED[table])
         add_days(rows.repartition(DAY), lake.path(table), version)
         for day in folders:
             found[day][table] = folder_of(table, day, version)

@@ -13,6 +13,8 @@ same steps, as if all of its events were new.
 If the first of the days has grown, tables with minutes keep their rows from before the first new
 event (``pipeline.tables.hours``). Later days are computed from their beginning, because their
 offsets at midnight may have changed.
+
+This file is long because it has a step for each table, and the tables depend on each other.
 """
 
 from __future__ import annotations
@@ -34,13 +36,14 @@ from groupkeeper.pipeline.log.columns import (
     EVENT_SCHEMA,
     STANDING_SCHEMA,
 )
-from groupkeeper.pipeline.spark.session import is_small
+from groupkeeper.pipeline.spark.session import SMALL_BYTES, is_small, prepare_for_large_data
 from groupkeeper.pipeline.tables import gold, silver
 from groupkeeper.pipeline.tables.bronze import Contents, read_events
 from groupkeeper.pipeline.tables.columns import (
     GOLD_SCHEMAS,
     MINUTES_SCHEMA,
     PEAKS_SCHEMA,
+    SAMPLES_SCHEMA,
     SILVER_SCHEMAS,
 )
 from groupkeeper.pipeline.tables.files import link_files
@@ -50,6 +53,8 @@ from groupkeeper.pipeline.tables.hours import (
     HOURS_TABLE,
     LARGE_DAY_EVENTS,
     PEAKS_TABLE,
+    SAMPLES_HOURS_TABLE,
+    SAMPLES_TABLE,
     Since,
     add_hours,
     begin_ms,
@@ -57,7 +62,7 @@ from groupkeeper.pipeline.tables.hours import (
     since_minute,
 )
 from groupkeeper.pipeline.tables.lag import lag_1m
-from groupkeeper.pipeline.tables.lake import DAY, Lake, add_days, empty, file_names
+from groupkeeper.pipeline.tables.lake import DAY, Lake, add_days, empty, file_sizes
 from groupkeeper.pipeline.tables.pointer import Pointer, folder_of
 from groupkeeper.pipeline.tables.rebalances import rebalances
 from groupkeeper.pipeline.tables.small import by_day, frame, read_days, write_rows
@@ -69,18 +74,34 @@ COMPUTATION: Final = 4
 """The version of the computation. Increase it if silver, gold or carried events change for the same
 events. Days that an earlier version computed are then computed again."""
 
+LIVES_TABLE: Final = "_carried/lives"
+"""The events of each day about members, rebalances and deleted topics (``silver.lives``)."""
+
 TABLES: Final = (
     *(f"silver/{table}" for table in SILVER_SCHEMAS),
     *(f"gold/{table}" for table in GOLD_SCHEMAS),
     *(f"_carried/{table}" for table in ("events", "forgotten", "newest", "offsets", "ends")),
+    LIVES_TABLE,
     "_carried/minutes",
     HOURS_TABLE,
     PEAKS_TABLE,
+    SAMPLES_TABLE,
+    SAMPLES_HOURS_TABLE,
 )
 """All tables that have versions."""
 
-APPENDED: Final = ("silver/commit_deltas", "silver/other_changes", "silver/end_offsets")
+APPENDED: Final[Mapping[str, StructType]] = {
+    **{
+        f"silver/{name}": SILVER_SCHEMAS[name]
+        for name in ("commit_deltas", "other_changes", "end_offsets")
+    },
+    LIVES_TABLE: CARRIED_EVENTS_SCHEMA,
+}
 """Tables with a row for each event. New events add files and change no existing file."""
+
+SMALL_EVENTS: Final = 100_000
+"""A session for small data is prepared for large data if a run reads more events than this. Their
+files have about ``SMALL_BYTES``."""
 
 Progress = Callable[[str], object]
 """Called with a line of text: after each written table, its name and the seconds it took."""
@@ -111,26 +132,33 @@ class Computation:
     def __post_init__(self) -> None:
         self.tables.update({day: {} for day in self.days})
 
-    @cached_property
+    @property
     def is_small(self) -> bool:
         """True if the tables are small, so that this process holds their rows and writes them."""
         return is_small(self.spark)
 
     def run(self) -> None:
         """Write all tables of the days."""
+        if self.is_small and self._new_events() > SMALL_EVENTS:
+            prepare_for_large_data(self.spark)
         new = read_events(
             self.spark, self.lake, self.days, after=self.grown, contents=self.contents
         )
-        known, has_others = self.known()
+        known = self._known(new)
         deltas = self._kept("silver/commit_deltas", silver.commit_deltas(new))
         others = self._kept("silver/other_changes", silver.other_changes(new))
         samples = self._kept("silver/end_offsets", silver.end_offsets(new))
-        sessions, episodes = self._lives(known) if has_others else self._no_lives()
+        sessions, episodes = self._lives(known) if known is not None else self._no_lives()
 
         since = self._since(deltas, others, samples)
+        if self.is_small and self._bytes_again(since) > SMALL_BYTES:
+            prepare_for_large_data(self.spark)
         minutes = self._minutes(deltas, others, since)
-        # the sums and last changes of earlier hours, and then of each minute
-        sums = minutes.unionByName(self._earlier(HOURS_TABLE, MINUTES_SCHEMA, since))
+        # the sums and last changes of all earlier hours, and then of each minute
+        sums = minutes
+        if not since.is_whole:
+            hours = gold.all_hours(self._earlier(HOURS_TABLE, MINUTES_SCHEMA, since))
+            sums = sums.unionByName(self._held(hours))
         newest = self._kept("_carried/newest", gold.newest_by_day(sums))
         standing = self.carried("offsets", STANDING_SCHEMA)
         known_offsets = self._valid("_carried/offsets", STANDING_SCHEMA)
@@ -141,19 +169,38 @@ class Computation:
         known_ends = self._valid("_carried/ends", ENDS_SCHEMA)
         self._write("_carried/ends", gold.ends_by_day(samples, known_ends, ends, self.days))
 
-        if self.grown:
-            samples = samples.unionByName(self._valid("silver/end_offsets", samples.schema))
         since_ms = None if since.is_whole else since.minute_ms
-        lag = lag_1m(sums, newest, standing, samples, ends, self.days, since_ms)
+        sampled = self._sampled(samples, since)
+        lag = lag_1m(sums, newest, standing, sampled, ends, self.days, since_ms)
         lag = self._kept("gold/lag_1m", self._with_kept(lag, since))
         peaks = self._peaks(lag, since)
         self._kept("gold/commit_rate_1m", gold.commit_rate_1m(minutes))
-        self._published("audit", self._audit(deltas, others, new, known))
-        self._published("group_daily", gold.group_daily(sums, sessions, episodes, peaks, known))
-        for table in APPENDED:
+        audit = self._published("audit", self._audit(deltas, others, new, known))
+        self._published("group_daily", gold.group_daily(sums, sessions, episodes, peaks, audit))
+        for table in APPENDED.keys() - {LIVES_TABLE}:
             self._append(table)
         for table in BY_HOUR:
             self._keep_earlier(table, since)
+
+    def _new_events(self) -> int:
+        """Return the number of events of bronze that the run reads, for most of its tables."""
+        parts = (part for part in self.contents.judged.held if part.dt in self.tables)
+        return sum(part.events for part in parts if part.number > self.grown.get(part.dt, -2))
+
+    def _bytes_again(self, since: Since) -> int:
+        """Return the bytes of the files with minutes that are read and written again."""
+        folders = (
+            (day, folder)
+            for table in BY_HOUR
+            for day, folder in self.valid.folders(table).items()
+            if day in self.grown
+        )
+        return sum(
+            size
+            for day, folder in folders
+            for name, size in file_sizes(self.spark, self.lake.path(folder)).items()
+            if day != since.day or since.is_again(name)
+        )
 
     def _since(self, *tables: DataFrame) -> Since:
         """Return the moment from which the first day is computed again: the first minute with a row
@@ -168,7 +215,7 @@ class Computation:
             name
             for table in BY_HOUR
             if table in folders
-            for name in file_names(self.spark, self.lake.path(folders[table]))
+            for name in file_sizes(self.spark, self.lake.path(folders[table]))
         ]
         times = (rows.where(F.col(DAY) == day).select("ts_ms") for rows in tables)
         ((first,),) = reduce(DataFrame.unionByName, times).agg(F.min("ts_ms")).collect()
@@ -191,6 +238,26 @@ class Computation:
             large = minutes.where(F.col(DAY).isin(*self.large_days))
             self._write(HOURS_TABLE, gold.hours(large))
         return minutes
+
+    def _sampled(self, samples: DataFrame, since: Since) -> DataFrame:
+        """Write the last sampled ends of the minutes, and those of the hours of large days. Return
+        those of the minutes, and of the hours whose files are not written again.
+        """
+        earlier = empty(self.spark, SAMPLES_SCHEMA)
+        has_table = {day for day in self.grown if SAMPLES_TABLE in self.valid.days[day].tables}
+        # there were no samples yet, or an earlier version wrote the day
+        lacking = self.grown.keys() - has_table
+        known = self._valid("silver/end_offsets", samples.schema, lacking)
+        rows = gold.sampled_minutes(samples.unionByName(known))
+        if has_table:
+            earlier = self._earlier(SAMPLES_HOURS_TABLE, SAMPLES_SCHEMA, since)
+            again = self._again(SAMPLES_TABLE, SAMPLES_SCHEMA, since)
+            rows = gold.added_samples(rows.unionByName(again))
+        rows = self._kept(SAMPLES_TABLE, rows)
+        if self.large_days:
+            large = rows.where(F.col(DAY).isin(*self.large_days))
+            self._write(SAMPLES_HOURS_TABLE, gold.sampled_hours(large))
+        return rows.unionByName(earlier)
 
     def _peaks(self, lag: DataFrame, since: Since) -> DataFrame:
         """Write the largest lag of each group and hour of the large days. Return the largest lags
@@ -218,7 +285,8 @@ class Computation:
         sessions = silver.member_sessions(known, forgotten, self.days)
         sessions = self._kept("silver/member_sessions", sessions)
         episodes = self._kept("silver/rebalances", rebalances(known, self.days))
-        self._write("_carried/events", silver.carried_events(known, forgotten, self.days))
+        carried = self._held(silver.carried_events(known, forgotten, self.days))
+        self._write("_carried/events", silver.with_static_names(carried, known))
         self._published("rebalances", gold.rebalances(episodes, sessions))
         return sessions, episodes
 
@@ -230,28 +298,33 @@ class Computation:
         sessions, episodes = (empty(self.spark, SILVER_SCHEMAS[name]) for name in names)
         return sessions, episodes
 
-    def known(self) -> tuple[DataFrame, bool]:
-        """Read all events except commits: those of the days, and those carried into the first day.
-        The second result is False only if there are certainly no such events.
-
-        The columns with offsets are null, because they are the largest columns, and silver has the
-        offsets too.
+    def _known(self, new: DataFrame) -> DataFrame | None:
+        """Write the ``new`` events about members, rebalances and deleted topics. Return all such
+        events: those of the days, and those carried into the first day. Return None if there are
+        none.
         """
-        names = EVENT_SCHEMA.names
-        events = read_events(self.spark, self.lake, self.days, contents=self.contents)
-        events = events.select(names)
-        carried = self.carried("events", CARRIED_EVENTS_SCHEMA).select(names)
-        nothing = {name: F.lit(None).cast(EVENT_SCHEMA[name].dataType) for name in _OFFSETS}
-        both = events.withColumns(nothing).unionByName(carried)
-        rows = both.where(F.col("kind") != "commit")
-        if not self.is_small:
-            return rows, True
-        held = rows.toArrow()  # eight queries read them
-        return frame(self.spark, held, rows.schema), held.num_rows > 0
+        has_lives = {day for day in self.grown if LIVES_TABLE in self.valid.days[day].tables}
+        if has_lives != self.grown.keys():  # no such event yet, or an earlier version wrote the day
+            after = {day: self.grown[day] for day in has_lives}
+            new = read_events(self.spark, self.lake, self.days, after=after, contents=self.contents)
+        lives = self._kept(LIVES_TABLE, silver.lives(new))
+        self._append(LIVES_TABLE)
+        folders = [of_day[LIVES_TABLE] for of_day in self.tables.values() if LIVES_TABLE in of_day]
+        if has_lives:
+            lives = read_days(self.spark, self.lake, LIVES_TABLE, folders, lives.schema)
+        before = self.valid.days[self.before].tables if self.before else {}
+        return self.with_carried(lives) if folders or "_carried/events" in before else None
+
+    def with_carried(self, lives: DataFrame) -> DataFrame:
+        """Add the events carried into the first day to those of the days (``silver.lives``)."""
+        carried = self.carried("events", CARRIED_EVENTS_SCHEMA)
+        return lives.unionByName(carried).drop(DAY)
 
     def _audit(
-        self, deltas: DataFrame, others: DataFrame, new: DataFrame, known: DataFrame
+        self, deltas: DataFrame, others: DataFrame, new: DataFrame, known: DataFrame | None
     ) -> DataFrame:
+        if known is None:
+            known = empty(self.spark, EVENT_SCHEMA)
         if not self.grown:
             return gold.audit(deltas, others, new, known, self.days)
         before = self._valid("silver/other_changes", SILVER_SCHEMAS["other_changes"])
@@ -270,6 +343,10 @@ class Computation:
         self._write(table, rows)
         folders = [of_day[table] for of_day in self.tables.values() if table in of_day]
         return read_days(self.spark, self.lake, table, folders, rows.schema)
+
+    def _held(self, rows: DataFrame) -> DataFrame:
+        """Compute the rows of a small table once, although several parts of a query need them."""
+        return frame(self.spark, rows.toArrow(), rows.schema) if self.is_small else rows
 
     def carried(self, table: str, schema: StructType) -> DataFrame:
         """Read the rows that the day before the first one carries."""
@@ -360,7 +437,7 @@ class Computation:
         folder = None if since.is_whole else self.valid.days[since.day].tables.get(table)
         if folder is None:
             return
-        names = file_names(self.spark, self.lake.path(folder))
+        names = file_sizes(self.spark, self.lake.path(folder))
         if not any(map(since.is_earlier, names)):
             return
         of_day = self.tables[since.day]
@@ -369,7 +446,3 @@ class Computation:
             return
         written = of_day.setdefault(table, folder_of(table, since.day, self.version))
         link_files(self.spark, self.lake.path(folder), self.lake.path(written), since.is_earlier)
-
-
-_OFFSETS: Final = ("topics", "lost")
-"""The columns of an event with the offsets of partitions."""

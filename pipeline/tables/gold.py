@@ -97,6 +97,14 @@ def hours(minutes: DataFrame) -> DataFrame:
     return added_minutes(minutes.withColumn("minute_ms", of_hour(F.col("minute_ms"))))
 
 
+def all_hours(hours: DataFrame) -> DataFrame:
+    """Combine the rows of ``hours`` that have the same offset and day. ``minute_ms`` is the
+    beginning of the day.
+    """
+    day_ms = F.unix_date(DAY).cast("long") * F.lit(24 * 60 * MINUTE_MS)
+    return added_minutes(hours.withColumn("minute_ms", day_ms))
+
+
 def newest_by_day(minutes: DataFrame) -> DataFrame:
     """Return the last change of each offset on each day: its ``order``, and ``is_set`` (False if
     the offset was removed).
@@ -146,6 +154,28 @@ def ends_by_day(
     last = F.max_by(F.struct(*names), event_order()).alias("last")
     steps = both.groupBy(*PARTITION_KEY, DAY).agg(last).select(*PARTITION_KEY, DAY, "last.*")
     return _by_day(steps, before, PARTITION_KEY, days)
+
+
+def sampled_minutes(samples: DataFrame) -> DataFrame:
+    """Return the last sample of each partition and minute. ``order`` is its place in the order of
+    events.
+    """
+    order = event_order().alias("order")
+    return added_samples(samples.select(*PARTITION_KEY, DAY, minute(), order, "offset"))
+
+
+def added_samples(rows: DataFrame) -> DataFrame:
+    """Combine the rows of ``sampled_minutes`` that have the same partition and minute."""
+    last = (F.max("order").alias("order"), F.max_by("offset", "order").alias("offset"))
+    return rows.groupBy(*PARTITION_KEY, DAY, "minute_ms").agg(*last)
+
+
+def sampled_hours(minutes: DataFrame) -> DataFrame:
+    """Return the row of the last minute of each partition and hour."""
+    last = (F.max_by(name, "minute_ms").alias(name) for name in ("order", "offset"))
+    hour = of_hour(F.col("minute_ms")).alias("hour")
+    by_hour = minutes.groupBy(*PARTITION_KEY, DAY, hour)
+    return by_hour.agg(F.max("minute_ms").alias("minute_ms"), *last).drop("hour")
 
 
 def _by_day(
@@ -260,7 +290,7 @@ def group_daily(
     sessions: DataFrame,
     episodes: DataFrame,
     lag: DataFrame,
-    events: DataFrame,
+    audit: DataFrame,
 ) -> DataFrame:
     """Return one row for each group and day, with numbers about its commits, members and
     rebalances.
@@ -270,7 +300,7 @@ def group_daily(
     ``max_partition_lag`` is the largest lag of one partition.
     """
     key = (DAY, "store", "group")
-    rejected = with_day(events).where(F.col("kind") == "commit_rejected")
+    rejected = audit.where("action = 'rejected'")
     parts = [
         minutes.where(_HAS_COMMITS)
         .groupBy(*key)

@@ -33,10 +33,18 @@ days have it."""
 PEAKS_TABLE: Final = "_carried/peaks"
 """The largest lag of each group and hour. Only large days have it."""
 
+SAMPLES_TABLE: Final = "_carried/samples"
+"""The last sampled end of each partition and minute."""
+
+SAMPLES_HOURS_TABLE: Final = "_carried/samples_hours"
+"""The last sampled end of each partition and hour. Only large days have it."""
+
 BY_HOUR: Final = (
     "_carried/minutes",
     HOURS_TABLE,
     PEAKS_TABLE,
+    SAMPLES_TABLE,
+    SAMPLES_HOURS_TABLE,
     "gold/lag_1m",
     "gold/commit_rate_1m",
 )

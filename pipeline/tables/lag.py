@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.window import WindowSpec
 
 from groupkeeper.pipeline.log.kinds import DATA_STORE
-from groupkeeper.pipeline.tables.gold import PARTITION_KEY, minute, without_overtaken
+from groupkeeper.pipeline.tables.gold import PARTITION_KEY, without_overtaken
 from groupkeeper.pipeline.tables.hours import begin_ms
 from groupkeeper.pipeline.tables.lake import DAY
 from groupkeeper.pipeline.tables.offsets import OFFSET_KEY, event_order
@@ -40,19 +40,16 @@ def lag_1m(  # noqa: PLR0913  the tables from which it is computed
     the same store has since committed a larger offset, or no brokers were sampled, it is the
     largest committed offset.
 
-    ``minutes``, ``newest`` (``newest_by_day``) and ``samples`` (``silver.end_offsets``) are the
-    tables of ``days``. ``standing`` and ``known_ends`` are the offsets and ends at the end of the
+    ``minutes``, ``newest`` (``newest_by_day``) and ``samples`` (``sampled_minutes``) are the tables
+    of ``days``. ``standing`` and ``known_ends`` are the offsets and ends at the end of the
     day before the first one.
 
     ``since_ms`` is the beginning of a minute of the first day: only rows from this minute on are
     returned. They are computed from the last change of each offset before it, and the last end. So
-    rows of ``minutes`` before it may be combined (``gold.hours``).
+    rows of ``minutes`` and ``samples`` before it may be combined (``gold.hours``,
+    ``gold.sampled_hours``).
     """
-    ends = (
-        samples.select(*PARTITION_KEY, minute(), "offset", event_order().alias("order"))
-        .groupBy(*PARTITION_KEY, "minute_ms")
-        .agg(F.max_by("offset", "order").alias("end"))
-    )
+    ends = samples.select(*PARTITION_KEY, "minute_ms", F.col("offset").alias("end"))
     long_ago = F.lit(0).cast("long").alias("minute_ms")
     ends = ends.unionByName(
         known_ends.select(*PARTITION_KEY, long_ago, F.col("offset").alias("end"))

@@ -141,7 +141,7 @@ def read_folders(
     # a version before 0.2.0.dev5 wrote its files beside the folders of versions (``v=17``)
     versions = [lake.path(folder) for folder in folders if has_version(folder)]
     if is_wanted is not None:
-        names = ((folder, name) for folder in versions for name in file_names(spark, folder))
+        names = ((folder, name) for folder in versions for name in file_sizes(spark, folder))
         versions = [f"{folder}/{name}" for folder, name in names if is_wanted(name)]
     others = [lake.path(f"{folder}/*.parquet") for folder in folders if not has_version(folder)]
     parts = [reader.parquet(*paths).select(schema.names) for paths in (versions, others) if paths]
@@ -204,16 +204,11 @@ def exists(spark: SparkSession, path: str) -> bool:
     return bool(file_system.exists(place))
 
 
-def file_names(spark: SparkSession, path: str) -> list[str]:
-    """Return the names of a folder's Parquet files."""
+def file_sizes(spark: SparkSession, path: str) -> dict[str, int]:
+    """Map the name of each Parquet file of a folder to its size in bytes."""
     files, file_system = hadoop_path(spark, f"{path}/*.parquet")
-    return [str(each.getPath().getName()) for each in file_system.globStatus(files) or ()]
-
-
-def file_sizes(spark: SparkSession, path: str) -> list[int]:
-    """Return the sizes of a folder's Parquet files in bytes."""
-    files, file_system = hadoop_path(spark, f"{path}/*.parquet")
-    return [each.getLen() for each in file_system.globStatus(files) or ()]
+    found = file_system.globStatus(files) or ()
+    return {str(each.getPath().getName()): int(each.getLen()) for each in found}
 
 
 def bronze_folders(spark: SparkSession, lake: Lake) -> list[str]:

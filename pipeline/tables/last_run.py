@@ -130,8 +130,11 @@ def bytes_to_read(last: LastRun | None, now: Sight | None, out: str) -> int | No
     """Return about how many bytes a run will read, from which Spark's settings are chosen. Return
     None if that is unknown.
 
-    A run reads the new files, and the events of bronze from the earliest day of these files on. It
-    also reads the rows that earlier days carry into these days, such as committed offsets.
+    A run reads the new files. Of a day that only gets new events, it reads tables, and of tables
+    with minutes the newest file. Of any other day it reads the events of bronze. It also reads the
+    rows that the day before carries, such as committed offsets. If old files were replaced, or late
+    events came, a run reads more. Then it changes the settings itself
+    (``pipeline.tables.compute``).
     """
     tables = local_folder(out)
     if now is None or tables is None:
@@ -143,28 +146,46 @@ def bytes_to_read(last: LastRun | None, now: Sight | None, out: str) -> int | No
     changed = {path for path in paths if before.get(path) != now.log.get(path)}
     new_bytes = sum(_bytes(now.log, path) - _bytes(before, path) for path in changed)
     first = min(map(_day, changed), default="9999")
+    grown = _grown_bytes(tables, first) if before else {}
     bronze = _folders(tables / "bronze" / "events")
-    again = sum(each.file_bytes for path, each in bronze if _day(path) >= first)
-    return max(new_bytes, 0) + again + _carried_bytes(tables, first)
+    again = sum(
+        each.file_bytes
+        for path, each in bronze
+        if (day := _day(path)) >= first and day not in grown
+    )
+    return max(new_bytes, 0) + again + sum(grown.values())
 
 
-def _carried_bytes(tables: Path, first: str) -> int:
-    """Return the bytes of the carried tables of ``first``, of all later days, and of the last day
-    before ``first``.
+def _grown_bytes(tables: Path, first: str) -> dict[str, int]:
+    """Map the day ``first``, each later day and the last day before ``first`` to the bytes of its
+    tables that a run reads. Days that need more than new events are left out.
     """
+    from groupkeeper.pipeline.tables.compute import COMPUTATION, LIVES_TABLE
+    from groupkeeper.pipeline.tables.hours import BY_HOUR
+
     try:
         days = from_json((tables / POINTER).read_bytes()).days
     except (OSError, UnknownFormat):  # a run reports UnknownFormat later
-        return 0
+        return {}
     before = max((str(day) for day in days if str(day) < first), default="")
-    tables_of_days = (note.tables for day, note in days.items() if str(day) >= before)
-    folders = [
-        folder
-        for of_day in tables_of_days
-        for table, folder in of_day.items()
-        if table.startswith("_carried/")
-    ]
-    return sum(each.file_bytes for folder in folders for _, each in _folders(tables / folder))
+    found: dict[str, int] = {}
+    for day, note in sorted(days.items()):
+        is_whole = note.computation == COMPUTATION and LIVES_TABLE in note.tables
+        if str(day) < before or (str(day) >= first and not is_whole):
+            continue
+        for table in _OF_DAY_BEFORE if str(day) == before else (*_OF_GROWN_DAY, *BY_HOUR):
+            files = sorted((tables / note.tables.get(table, "none")).glob("*.parquet"))
+            if table in BY_HOUR and str(day) == first:
+                files = files[-1:]
+            size = sum(file.stat().st_size for file in files)
+            found[str(day)] = found.get(str(day), 0) + size
+    return found
+
+
+_OF_DAY_BEFORE: Final = ("_carried/events", "_carried/offsets", "_carried/ends")
+"""The tables of the day before that a run reads."""
+_OF_GROWN_DAY: Final = (*_OF_DAY_BEFORE, "_carried/lives", "gold/audit")
+"""The tables of a day that a run reads if the day only gets new events."""
 
 
 def _bytes(folders: Mapping[str, Folder], path: str) -> int:

@@ -19,7 +19,9 @@ from pyspark.sql import SparkSession
 from groupkeeper.pipeline.log.segment_files import Judged
 from groupkeeper.pipeline.tables.bronze import folder_of_part, read_judged, read_verdicts
 from groupkeeper.pipeline.tables.compaction import (
+    PAST_DAY_PARTS,
     forget_merged,
+    is_due,
     merge_batches,
     merge_files,
     small_batches,
@@ -57,18 +59,20 @@ class Maintained:
     """Maps each layer (bronze, silver, gold) from which days were removed to its new first day."""
 
 
-def maintain(
+def maintain(  # noqa: PLR0913  the options of a command
     spark: SparkSession,
     lake: Lake,
     *,
     retention_days: Mapping[str, int] = NO_RETENTION,
     keep_versions_hours: float = KEEP_VERSIONS_HOURS,
     look_back_days: int = 0,
+    past_day_parts: int = PAST_DAY_PARTS,
     clock: Callable[[], float] = time.time,
 ) -> Maintained:
     """Merge small files and remove old days. Replaced folders stay for ``keep_versions_hours``.
 
     ``look_back_days`` limits the search for small files of silver to the newest days; 0 means all.
+    ``past_day_parts`` is the number of small batches or files of a past day that are merged.
     """
     now = clock()
     now_ms, today = int(now * 1000), datetime.fromtimestamp(now, UTC).date()
@@ -79,12 +83,12 @@ def maintain(
     judged = read_judged(spark, lake, verdicts)
     forget_merged(spark, lake, judged, verdicts)
     valid = aged(sweep(spark, lake, found, keep_versions_hours, now_ms), retention_days, today)
-    days = dict(valid.days)
-    if small := small_batches(spark, lake, judged, valid, today):
+    days, due = dict(valid.days), is_due(today, past_day_parts)
+    if small := small_batches(spark, lake, judged, valid, due):
         batch = merge_batches(spark, lake, judged, verdicts, small)
         days |= {day: replace(days[day], batch=batch) for day in small}
         judged = read_judged(spark, lake)
-    files = small_files(spark, lake, valid, sorted(days)[-look_back_days:], today)
+    files = small_files(spark, lake, valid, sorted(days)[-look_back_days:], due)
     version = valid.version + 1
     if files:
         begin(spark, lake, version, files, {day for of_table in files.values() for day in of_table})

@@ -252,40 +252,54 @@ _LASTING: Final = (
 """The kinds of events that the computation of later days may need."""
 
 
+def lives(events: DataFrame) -> DataFrame:
+    """Return the events about members, rebalances and deleted topics, with their day ``dt``. The
+    columns with offsets are null. Only these events are needed for ``member_sessions``,
+    ``forgotten_members``, ``rebalances``, ``carried_events`` and deletions of topics.
+    """
+    wanted = events.where(F.col("kind").isin(*_LASTING, "shard_loaded"))
+    nothing = {name: F.lit(None).cast(EVENT_SCHEMA[name].dataType) for name in _OFFSETS}
+    return with_day(wanted).withColumns(nothing).select(*EVENT_SCHEMA.names, DAY)
+
+
+_OFFSETS: Final = ("topics", "lost")
+"""The columns of an event with the offsets of partitions."""
+
+
 def carried_events(events: DataFrame, forgotten: DataFrame, days: Sequence[date]) -> DataFrame:
     """Return for each of ``days`` the events of this day or earlier that later days need. They have
     the columns of events, and the day ``dt``.
 
     These are the joins of current members, the last assignment of each group and partition, and the
     events of the current rebalance. Deletions of topics are carried for one day, because the
-    coordinator removes the offsets soon after the deletion.
+    coordinator removes the offsets soon after the deletion. The caller passes the result to
+    ``with_static_names``.
     """
     told = with_day(events.where(F.col("kind").isin(*_LASTING))).withColumn("order", event_order())
     # the order is only unique within a group: two logs of a store may have events of the same order
-    event = ("store", "log_id", "order")
+    event = ("store", "group", "order")
     states = told.select(*event, DAY, F.explode(_states()).alias("state"))
     of_member = F.array(F.lit("member"), "group", "member_id").alias("key")
     over = F.struct(of_member, F.lit(False).alias("opens")).alias("state")
-    no_log = F.lit(None).cast("string").alias("log_id")
-    states = states.unionByName(forgotten.select("store", no_log, "order", DAY, over))
-    # each day needs only the last state of each key, so only short rows without content are sorted
-    last = states.groupBy("store", "state.key", DAY).agg(
+    states = states.unionByName(forgotten.select(*event, DAY, over))
+    # Each day needs only the last state of each key. Spark finds the largest number without
+    # sorting.
+    last = states.groupBy("store", "group", "state.key", DAY).agg(
         F.max("order").alias("order"),
-        F.max_by("log_id", "order").alias("log_id"),
-        F.max_by("state.opens", "order").alias("opens"),
+        F.max(F.when(F.col("state.opens"), F.col("order"))).alias("opened"),
     )
-    by_key = Window.partitionBy("store", "key").orderBy(DAY)
-    last = last.withColumn("next_day", F.lead(DAY).over(by_key)).where("opens")
+    by_key = Window.partitionBy("store", "group", "key").orderBy(DAY)
+    last = last.withColumn("next_day", F.lead(DAY).over(by_key)).where("`order` = opened")
     until = F.coalesce(F.date_sub("next_day", 1), F.lit(days[-1]))
     since = F.greatest(F.col(DAY), F.lit(days[0]))
     each = last.where(since <= until).select(*event, F.explode(F.sequence(since, until)).alias(DAY))
-    deletions = told.where(F.col("action") == "delete_topic").select(*event, DAY)
-    each = each.unionByName(deletions).where(F.col(DAY).isin(*days)).distinct()
-    carried = told.drop(DAY).join(each, [*event])
-    return _with_static_names(carried.select(*EVENT_SCHEMA.names, DAY), events)
+    each = each.where(F.col(DAY).isin(*days)).distinct()
+    deletions = told.where((F.col("action") == "delete_topic") & F.col(DAY).isin(*days))
+    carried = told.drop(DAY).join(each, [*event]).select(*EVENT_SCHEMA.names, DAY)
+    return carried.unionByName(deletions.select(*carried.columns))
 
 
-def _with_static_names(carried: DataFrame, events: DataFrame) -> DataFrame:
+def with_static_names(carried: DataFrame, events: DataFrame) -> DataFrame:
     """Replace the member ids of static members in assignments with their instance ids. Later days
     may not have the events that map a member id to its instance id.
     """

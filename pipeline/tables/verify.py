@@ -32,10 +32,16 @@ from groupkeeper.pipeline.tables.columns import (
     GOLD_SCHEMAS,
     MINUTES_SCHEMA,
     PEAKS_SCHEMA,
+    SAMPLES_SCHEMA,
     SILVER_SCHEMAS,
 )
 from groupkeeper.pipeline.tables.compute import COMPUTATION, Computation
-from groupkeeper.pipeline.tables.hours import HOURS_TABLE, PEAKS_TABLE
+from groupkeeper.pipeline.tables.hours import (
+    HOURS_TABLE,
+    PEAKS_TABLE,
+    SAMPLES_HOURS_TABLE,
+    SAMPLES_TABLE,
+)
 from groupkeeper.pipeline.tables.lag import lag_1m
 from groupkeeper.pipeline.tables.lake import DAY, Lake, bronze_folders, empty, exists
 from groupkeeper.pipeline.tables.pointer import DayNote, Pointer
@@ -52,8 +58,13 @@ _SCHEMAS: Final[Mapping[str, StructType]] = {
     "_carried/offsets": STANDING_SCHEMA,
     **{f"gold/{name}": schema for name, schema in GOLD_SCHEMAS.items()},
     PEAKS_TABLE: PEAKS_SCHEMA,
+    SAMPLES_TABLE: SAMPLES_SCHEMA,
+    SAMPLES_HOURS_TABLE: SAMPLES_SCHEMA,
 }
 """The tables that are computed again."""
+
+_OPTIONAL: Final = (HOURS_TABLE, PEAKS_TABLE, SAMPLES_TABLE, SAMPLES_HOURS_TABLE)
+"""Small days do not have the tables of hours. Days that an earlier version computed have none."""
 
 
 class Digest(NamedTuple):
@@ -216,8 +227,8 @@ class _Verification:
                 rows, found_rows = self._without_repeated(rows), self._without_repeated(found_rows)
             digests = _digests(rows, found_rows, _SCHEMAS[table].names)
             for day in days:
-                if table in (HOURS_TABLE, PEAKS_TABLE) and table not in self._tables_of(day):
-                    continue  # a small day does without it
+                if table in _OPTIONAL and table not in self._tables_of(day):
+                    continue
                 expected, found = digests.get((day, True)), digests.get((day, False))
                 expected, found = expected or Digest(), found or Digest()
                 problem = _difference(found, expected)
@@ -243,17 +254,18 @@ class _Verification:
             *(days, before, 0, lambda _: 0),
         )
         events = read_events(self._spark, self._lake, days, contents=self._contents)
-        known, _ = context.known()
+        known = context.with_carried(silver.lives(events))
         forgotten = silver.forgotten_members(known, days)
         deltas, others = stored["silver/commit_deltas"], stored[OTHER_CHANGES]
         sessions, episodes = stored["silver/member_sessions"], stored["silver/rebalances"]
         minutes, samples = stored["_carried/minutes"], stored["silver/end_offsets"]
+        sampled = gold.sampled_minutes(samples)
         newest = gold.newest_by_day(minutes)
         standing = context.carried("offsets", STANDING_SCHEMA)
         ends = context.carried("ends", ENDS_SCHEMA)
         nothing = empty(self._spark, STANDING_SCHEMA)
         changes = gold.all_changes(deltas, others)
-        lag = stored["gold/lag_1m"]
+        lag, audit = stored["gold/lag_1m"], stored["gold/audit"]
         return {
             "silver/commit_deltas": silver.commit_deltas(events),
             OTHER_CHANGES: silver.other_changes(events),
@@ -263,12 +275,14 @@ class _Verification:
             "_carried/minutes": gold.minutes(deltas, others),
             HOURS_TABLE: gold.hours(minutes),
             "_carried/offsets": gold.offsets_by_day(changes, newest, nothing, standing, days),
-            "gold/lag_1m": lag_1m(minutes, newest, standing, samples, ends, days),
+            "gold/lag_1m": lag_1m(minutes, newest, standing, sampled, ends, days),
             PEAKS_TABLE: gold.peaks(lag),
+            SAMPLES_TABLE: sampled,
+            SAMPLES_HOURS_TABLE: gold.sampled_hours(stored[SAMPLES_TABLE]),
             "gold/commit_rate_1m": gold.commit_rate_1m(minutes),
             "gold/rebalances": gold.rebalances(episodes, sessions),
             "gold/audit": gold.audit(deltas, others, events, known, days),
-            "gold/group_daily": gold.group_daily(minutes, sessions, episodes, lag, known),
+            "gold/group_daily": gold.group_daily(minutes, sessions, episodes, lag, audit),
         }
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from random import Random
@@ -10,12 +13,13 @@ from random import Random
 import pytest
 
 from groupkeeper.coordinator.core import events as core
+from groupkeeper.pipeline.spark.session import _SMALL, SMALL, is_small
 from groupkeeper.pipeline.tables import compute
 from groupkeeper.pipeline.tables.bronze import read_bronze
-from groupkeeper.pipeline.tables.compute import TABLES
-from groupkeeper.pipeline.tables.versions import read_pointer
+from groupkeeper.pipeline.tables.compute import LIVES_TABLE, TABLES
+from groupkeeper.pipeline.tables.versions import read_pointer, write_pointer
 from tests.pipeline.conftest import Site, a_site, as_for_large_data
-from tests.pipeline.events import DAY_MS, at, commit
+from tests.pipeline.events import DAY_MS, at, commit, joined
 from tests.pipeline.histories import a_history
 from tests.pipeline.test_hard_days import over_midnights
 
@@ -82,6 +86,66 @@ def test_days_with_commits_alone_are_those_that_are_computed_as_large_data(spark
     assert small.silver("member_sessions") == small.gold("rebalances") == []
 
 
+def members(first: int, last: int) -> list[dict]:
+    """Each member joins, and the one before it leaves."""
+    return [
+        joined(seq, "g", f"m{seq}")
+        if seq % 2
+        else at(seq, core.MemberLeave(group_id="g", member_id=f"m{seq - 1}"))
+        for seq in range(first, last + 1)
+    ]
+
+
+def test_a_day_that_an_earlier_version_computed_gets_its_table_of_lives(spark, tmp_path):
+    at_once, grown = a_site(spark, tmp_path / "at-once"), a_site(spark, tmp_path / "grown")
+    for first, last in ((1, 3), (4, 6), (7, 8)):
+        for site in (at_once, grown):
+            site.seal(members(first, last))
+        grown.run()
+        if first == 1:  # as if 0.2.0.dev11 had written it
+            pointer = read_pointer(spark, grown.lake)
+            note = pointer.days[FIRST]
+            tables = {name: note.tables[name] for name in note.tables if name != LIVES_TABLE}
+            days = {FIRST: replace(note, tables=tables)}
+            write_pointer(spark, grown.lake, replace(pointer, days=days))
+    at_once.run()
+    assert differences(grown, at_once) == []
+    folder = read_pointer(spark, grown.lake).folders(LIVES_TABLE)[FIRST]
+    assert len(list(Path(grown.lake.root, folder).glob("*.parquet"))) == 2
+
+
+@pytest.mark.parametrize("limit", ["SMALL_EVENTS", "SMALL_BYTES"])
+def test_a_run_that_reads_more_than_expected_computes_as_for_large_data(
+    spark, tmp_path, monkeypatch, limit
+):
+    """More new events, or more minutes of a day that grows."""
+    at_once, grown = a_site(spark, tmp_path / "at-once"), a_site(spark, tmp_path / "grown")
+    events = [commits(1, 3), members(4, 8), commits(9, 12)]
+    for each in events:
+        at_once.seal(each)
+    at_once.run()
+    for each in events[:2]:
+        grown.seal(each)
+    grown.run()
+    grown.seal(events[2])
+    with settings_kept(spark):
+        monkeypatch.setattr(compute, limit, 1)
+        grown.run()
+        assert not is_small(spark)
+    assert is_small(spark)
+    assert differences(grown, at_once) == []
+
+
+@contextmanager
+def settings_kept(spark) -> Iterator[None]:
+    before = {key: spark.conf.get(key) for key in _SMALL if key.startswith("spark.sql.")}
+    try:
+        yield
+    finally:
+        for key, value in {**before, SMALL: "true"}.items():
+            spark.conf.set(key, value)
+
+
 @pytest.fixture
 def reads(monkeypatch) -> list[int]:
     """The number of new events that each run computes from."""
@@ -99,16 +163,16 @@ def reads(monkeypatch) -> list[int]:
 
 
 def test_a_new_segment_costs_its_own_events_only(site, reads):
-    site.seal(commits(1, 20))
-    site.seal(commits(21, 25, day=1))
+    site.seal([joined(1, "g", "m"), *commits(2, 20)])
+    site.seal([joined(21, "g", "n", ts_ms=DAY_MS), *commits(22, 25, day=1)])
     site.run()
     site.seal(commits(26, 28, day=1))
     assert site.run().published == [SECOND]
     assert reads == [25, 3]
     offsets = {row["offset"] for row in site.silver("commit_deltas") if row["dt"] == SECOND}
-    assert offsets == set(range(21, 29))
+    assert offsets == set(range(22, 29))
     (rate,) = [row for row in site.gold("commit_rate_1m") if row["dt"] == SECOND]
-    assert (rate["commits"], rate["messages"]) == (8, 8)
+    assert (rate["commits"], rate["messages"]) == (7, 7)
 
 
 def test_a_removal_that_came_before_an_older_commit_stays(site):

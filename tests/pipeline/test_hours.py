@@ -11,16 +11,25 @@ import pytest
 
 from groupkeeper.coordinator.core import events as core
 from groupkeeper.pipeline.tables import compute
-from groupkeeper.pipeline.tables.hours import BY_HOUR, HOURS_TABLE, PEAKS_TABLE, file_hour
+from groupkeeper.pipeline.tables.hours import (
+    BY_HOUR,
+    HOURS_TABLE,
+    PEAKS_TABLE,
+    SAMPLES_HOURS_TABLE,
+    SAMPLES_TABLE,
+    file_hour,
+)
 from groupkeeper.pipeline.tables.verify import verify
 from groupkeeper.pipeline.tables.versions import read_pointer
 from groupkeeper.storage.event_log.event_kinds import DATA_LOG_PREFIX
 from tests.pipeline.conftest import Site, a_site, as_for_large_data
 from tests.pipeline.events import DAY_MS, at, commit, joined
 from tests.pipeline.test_growth import differences
+from tests.pipeline.test_hard_days import assigned, ended
 from tests.pipeline.test_silver_gold import end_of
 
 HOUR_MS, MINUTE_MS = 3_600_000, 60_000
+OF_COMMITS = sorted({*BY_HOUR} - {SAMPLES_TABLE, SAMPLES_HOURS_TABLE})
 FIRST = date(1970, 1, 1)
 
 
@@ -38,16 +47,17 @@ def hours_of(site: Site, table: str, day: date = FIRST) -> dict[int, Path]:
 
 
 def a_life(random: Random, events: int) -> list[dict]:
-    """Two days of commits, removals and samples of ends. The clock is set back now and then, over
-    hours and over midnight."""
+    """Two days of commits, removals, samples of ends, members and rebalances. Members leave hours
+    after they joined. The clock is set back now and then, over hours and over midnight."""
     life, now_ms = [], 0
+    members: dict[str, list[str]] = {"g": [], "h": []}
     for seq in range(1, events + 1):
         now_ms += random.randrange(2 * DAY_MS // events)
         if random.random() < 0.15:
             now_ms = max(0, now_ms - random.randrange(5 * HOUR_MS))
         group, partition = random.choice("gh"), random.randrange(2)
         offset = random.randrange(500)
-        match random.randrange(8):
+        match random.randrange(12):
             case 0:
                 parts = [core.LostPartition(partition, offset, -1, "", 1)]
                 gone = core.OffsetDeleted(
@@ -57,7 +67,19 @@ def a_life(random: Random, events: int) -> list[dict]:
             case 1 | 2:
                 life.append(at(seq, end_of((partition, offset)), now_ms))
             case 3:
+                members[group].append(f"m{seq}")
                 life.append(joined(seq, group, f"m{seq}", ts_ms=now_ms))
+            case 4 if members[group]:
+                member = members[group].pop(random.randrange(len(members[group])))
+                left = core.MemberLeave(group_id=group, member_id=member)
+                life.append(at(seq, left, now_ms))
+            case 5:
+                start = core.RebalanceStart(group_id=group, reason="member_join", member_id="m")
+                life.append(at(seq, start, now_ms))
+            case 6:
+                life.append(ended(seq, group, len(members[group]), 5, ts_ms=now_ms))
+            case 7:
+                life.append(assigned(seq, group, *members[group], ts_ms=now_ms))
             case _:
                 parts = [("orders", partition, offset, offset - 7)]
                 life.append(commit(seq, parts, group=group, ts_ms=now_ms))
@@ -74,15 +96,17 @@ def true_ends(random: Random, samples: int) -> list[dict]:
     ]
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_a_day_that_grows_is_the_day_that_is_made_at_once(spark, tmp_path, seed):
-    """The files arrive in any order, and one batch is computed as large data are."""
+@pytest.mark.parametrize(("seed", "is_in_order", "large_batch"), [(13, True, 1), (19, False, 2)])
+def test_a_day_that_grows_is_the_day_that_is_made_at_once(
+    spark, tmp_path, seed, is_in_order, large_batch
+):
+    """The files arrive in order or not, and one batch is computed as large data are."""
     random = Random(seed)
     at_once, growing = a_site(spark, tmp_path / "at-once"), a_site(spark, tmp_path / "growing")
     at_once.seal(a_life(random, 60), segment_events=4)
     at_once.seal(true_ends(random, 12), segment_events=3)
     files = sorted(file.relative_to(at_once.log_dir) for file in at_once.log_dir.glob("dt=*/*.gz"))
-    if seed != 1:  # in the first life, the files come in order
+    if not is_in_order:
         random.shuffle(files)
     days = [FIRST, date(1970, 1, 2), date(1970, 1, 3)]
     kept = 0
@@ -94,7 +118,7 @@ def test_a_day_that_grows_is_the_day_that_is_made_at_once(spark, tmp_path, seed)
         for file in files[number * size : (number + 1) * size]:
             (growing.log_dir / file).parent.mkdir(exist_ok=True)
             shutil.copy(at_once.log_dir / file, growing.log_dir / file)
-        if number == seed:
+        if number == large_batch:
             with as_for_large_data(spark):
                 growing.run(accept_gaps=days)
         else:
@@ -120,7 +144,7 @@ def test_new_events_leave_the_files_of_earlier_hours(site, is_large):
     for hours in ({1: 0.5, 2: 3.1, 3: 5.1}, {5: 5.9, 6: 9}):
         site.seal(commits_of_hours(hours))
     site.run(accept_gaps=[FIRST])
-    before = {table: hours_of(site, table) for table in BY_HOUR}
+    before = {table: hours_of(site, table) for table in OF_COMMITS}
     assert before["gold/lag_1m"].keys() == {0, 3, 5, 9}
     for hours in ({4: 5.5}, {7: 23.99}):
         site.seal(commits_of_hours(hours))
@@ -129,7 +153,7 @@ def test_new_events_leave_the_files_of_earlier_hours(site, is_large):
             site.run()
     else:
         site.run()
-    for table in BY_HOUR:
+    for table in OF_COMMITS:
         after = hours_of(site, table)
         assert after.keys() == {0, 3, 5, 9, 23}, table
         kept = {hour for hour in before[table] if after[hour].samefile(before[table][hour])}
@@ -145,7 +169,7 @@ def test_the_hour_in_a_files_name_is_that_of_its_rows(site):
     site.seal(commits_of_hours({hour + 1: hour + 0.5 for hour in range(24)}))
     with as_for_large_data(site.spark):
         site.run()
-    for table in BY_HOUR:
+    for table in OF_COMMITS:
         for hour, file in hours_of(site, table).items():
             (minutes,) = {ms // HOUR_MS for ms in pq.read_table(file)["minute_ms"].to_pylist()}
             assert minutes == hour

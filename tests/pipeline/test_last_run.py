@@ -11,6 +11,7 @@ import pytest
 
 from groupkeeper.coordinator.cli.pipeline import tables as cli
 from groupkeeper.pipeline.tables import last_run as module
+from groupkeeper.pipeline.tables.compute import COMPUTATION
 from groupkeeper.pipeline.tables.last_run import (
     FILE,
     LastRun,
@@ -182,18 +183,34 @@ def test_new_files_are_read_and_the_bronze_of_their_days_and_all_later_ones(plac
     assert place.bytes() == 1010 + 3 + 2
 
 
-def test_what_the_day_before_carries_is_read_too(place):
-    def note(day: str) -> DayNote:
-        folder = f"_carried/offsets/dt={day}/v=1"
-        place.file(place.out / folder / "part-0.parquet", 100 * int(day[-1]))
-        return DayNote(PUBLISHED, "", 1, "", 1, {"_carried/offsets": folder, "gold/audit": "gold"})
+def note_of(place: Place, day: str, computation: int) -> DayNote:
+    """A day with a file of 100 bytes, or more for a later day, in each of some tables."""
+    names = ("_carried/offsets", "_carried/lives", "silver/commit_deltas", "gold/lag_1m")
+    tables = {name: f"{name}/dt={day}/v=1" for name in names}
+    for name, folder in tables.items():
+        place.file(place.out / folder / "hour-00000-0.parquet", 100 * int(day[-1]))
+        if name == "gold/lag_1m":
+            place.file(place.out / folder / "hour-00001-0.parquet", 7)
+    return DayNote(PUBLISHED, "", 1, "", computation, tables)
 
-    days = {date.fromisoformat(day): note(day) for day in ("2026-11-01", "2026-11-02")}
-    place.note_run(Pointer(2, days))
+
+def test_of_a_day_that_grows_its_tables_and_the_newest_minutes_are_read(place):
+    days = ("2026-11-01", "2026-11-02")
+    notes = {date.fromisoformat(day): note_of(place, day, COMPUTATION) for day in days}
+    place.note_run(Pointer(2, notes))
     place.file(place.log / "dt=2026-11-03/events-log-4-4.jsonl.gz", 10)
+    # bronze of the third day, and what the second day carries
     assert place.bytes() == 10 + 3 + 200
     place.file(place.log / "dt=2026-11-02/events-log-5-5.jsonl.gz", 10)
-    assert place.bytes() == 20 + 3 + 2 + 200 + 100
+    assert place.bytes() == 20 + 3 + (200 + 200 + 7) + 100
+
+
+def test_a_day_of_another_computation_is_read_from_bronze(place):
+    days = ("2026-11-01", "2026-11-02")
+    notes = {date.fromisoformat(day): note_of(place, day, 1) for day in days}
+    place.note_run(Pointer(2, notes))
+    place.file(place.log / "dt=2026-11-02/events-log-5-5.jsonl.gz", 10)
+    assert place.bytes() == 10 + 3 + 2 + 100
 
 
 @pytest.mark.parametrize("change", ["it was never written", "an import wrote to bronze"])

@@ -65,6 +65,7 @@ def test_the_small_files_of_a_day_become_one(in_parts):
     site, before = in_parts, tables(in_parts)
     assert (batches(site), files(site, "silver/commit_deltas", FIRST)) == ([*"0123"], 3)
     now = 2.5 * DAY_S
+    assert maintain(site.spark, site.lake, past_day_parts=4, clock=lambda: now).merged == []
     done = maintain(site.spark, site.lake, clock=lambda: now)
     assert done.merged == [FIRST]
     assert files(site, "silver/commit_deltas", FIRST) == 1

@@ -37,7 +37,8 @@ def test_the_later_of_two_commits_stands_on_both_days(spark):
     after = offsets("offset = 5", first, [SECOND]).collect()
     assert [row["offset"] for row in after] == [7], "one by one, as all at once"
     no_ends = spark.createDataFrame([], ENDS_SCHEMA)
+    no_samples = gold.sampled_minutes(no_ends)
     minutes = gold.minutes(deltas, others)
     newest = gold.newest_by_day(minutes)
-    lag = lag_1m(minutes, newest, nothing, no_ends, no_ends, [FIRST, SECOND]).collect()
+    lag = lag_1m(minutes, newest, nothing, no_samples, no_ends, [FIRST, SECOND]).collect()
     assert {row["offset"] for row in lag if row["dt"] == SECOND} == {7}

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from groupkeeper.coordinator.core import events as core
-from groupkeeper.pipeline.tables.compute import COMPUTATION
+from groupkeeper.pipeline.tables.compute import COMPUTATION, LIVES_TABLE
+from groupkeeper.pipeline.tables.hours import SAMPLES_TABLE
 from tests.pipeline.conftest import a_site
 from tests.pipeline.events import DAY_MS, at, commit
 
@@ -121,6 +122,8 @@ def test_a_version_of_the_computation_says_the_same_of_the_same_events(told):
     kinds = ("silver", "gold", "_carried")
     tables = [path for kind in kinds for path in Path(told.lake.root, kind).iterdir()]
     names = [f"{table.parent.name}/{table.name}" for table in sorted(tables)]
+    # a run does without these, and then reads more
+    names = [name for name in names if name not in (LIVES_TABLE, SAMPLES_TABLE)]
     valid = {name: rows for name in names if (rows := told.valid(name)) is not None}
     said = {
         name: sorted(

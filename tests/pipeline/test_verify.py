@@ -44,7 +44,7 @@ def test_right_tables_have_no_problem(right):
     rows = {check.table: check.rows for check in checks if check.day == FIRST}
     assert rows["bronze/events"] == 20
     assert all(rows[f"gold/{name}"] for name in ("lag_1m", "audit", "group_daily", "rebalances"))
-    assert len(rows) == 13
+    assert len(rows) == 14
 
 
 def doubled(file: Path) -> None:
