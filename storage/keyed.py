@@ -151,12 +151,13 @@ class KeyedRecords:
         offsets = group.offsets
         commit_time_ms: Any = record.commit_time_ms
         expire_time_ms: Any = record.expire_time_ms
+        saved_offset: Any = SavedOffset  # a local name: mypyc looks up a global one at each use
         for topic in record.topics:
             rows = offsets.setdefault(topic.topic, {})
             topic_id = topic.topic_id
             committed: list[CommittedRow] = topic.partitions
             for partition, offset, _, leader_epoch, metadata in committed:
-                rows[partition] = SavedOffset(
+                rows[partition] = saved_offset(
                     offset, leader_epoch, metadata, commit_time_ms, expire_time_ms, topic_id
                 )
 

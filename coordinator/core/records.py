@@ -15,7 +15,7 @@ import msgspec
 from groupkeeper.coordinator.core.consumer_records import ConsumerChange, ConsumerGroupRecord
 from groupkeeper.coordinator.core.group_type import GroupType
 
-NO_TIMESTAMP = -1
+NO_TIMESTAMP: Final = -1
 """The value of a time in milliseconds that is not set."""
 
 NO_OFFSET = -1

@@ -339,6 +339,7 @@ class ShardState:
         has_metadata = group.offset_metadata_bytes > 0
         commit_time_ms: Any = record.commit_time_ms
         expire_time_ms: Any = record.expire_time_ms
+        saved_offset: Any = SavedOffset  # a local name: mypyc looks up a global one at each use
         for topic in record.topics:
             topic_id = topic.topic_id
             if not topic_id:
@@ -356,7 +357,7 @@ class ShardState:
                     before = stored.get(partition)
                     if before is None or before.metadata != metadata:
                         _count_metadata(group, before, metadata)
-                stored[partition] = SavedOffset(
+                stored[partition] = saved_offset(
                     offset, leader_epoch, metadata, commit_time_ms, expire_time_ms, topic_id
                 )
                 end: Any = ends.get(partition)

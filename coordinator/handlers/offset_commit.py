@@ -18,7 +18,7 @@ The reply has no field for an error of the whole request: such an error is copie
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.requests.offsets import OffsetCommit, OffsetCommitResult
@@ -34,6 +34,10 @@ from groupkeeper.protocol.packed.offset_commit import (
 if TYPE_CHECKING:
     from groupkeeper.coordinator.handlers.exchange import Exchange
     from groupkeeper.coordinator.handlers.services import Services
+
+# mypyc would look up a member of an enum at each use.
+_GROUP_ID_NOT_FOUND: Final = ErrorCode.GROUP_ID_NOT_FOUND
+_ILLEGAL_GENERATION: Final = ErrorCode.ILLEGAL_GENERATION
 
 
 def handle(exchange: Exchange, services: Services) -> None:
@@ -63,7 +67,7 @@ def handle(exchange: Exchange, services: Services) -> None:
             topics,
             version >= 10,
             retention_ms,
-            ErrorCode.GROUP_ID_NOT_FOUND if version >= 9 else ErrorCode.ILLEGAL_GENERATION,
+            _GROUP_ID_NOT_FOUND if version >= 9 else _ILLEGAL_GENERATION,
             exchange.client,
         ),
         exchange,

@@ -238,9 +238,11 @@ class Slot:
         Send each reply at once, or when the records that it depends on are durable.
         """
         write = self.unfinished
-        events = self._events_to_write(step.events) if step.events else step.events
-        if step.records:
-            write = self.lane.gather(self, Batch(step.records, events), step.record_bytes)
+        records, events = step.records, step.events
+        if events:
+            events = self._events_to_write(events)
+        if records:
+            write = self.lane.gather(self, Batch(records, events), step.record_bytes)
         elif events:
             self.lane.add_events(self, events)
         for reply in step.replies:

@@ -4,8 +4,9 @@ request."""
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
-LARGE_REPLY_BYTES = 1_048_576
+LARGE_REPLY_BYTES: Final = 1_048_576
 """A reply up to this size needs no check, because ``kafka.max_reply_bytes`` is never lower."""
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from groupkeeper.protocol.frames import FrameSplitter
 
-GRAIN_BYTES = 4_096
+GRAIN_BYTES: Final = 4_096
 """Smaller changes in the memory of a connection are not reported to the budget. Every connection is
 expected to need this much anyway, and a report of each change would slow down every commit.
 """
@@ -22,8 +24,8 @@ MAX_DECODED_BYTES = 4_194_304
 frame and up to 300 in memory. The limit on the elements of a frame (kafka.max_request_elements)
 limits this too."""
 
-UNCOUNTED_BYTES = 1_024
-REQUEST_BYTES = 256
+UNCOUNTED_BYTES: Final = 1_024
+REQUEST_BYTES: Final = 256
 """The cost of a waiting request is not counted if its bytes, plus ``REQUEST_BYTES`` for each
 waiting request, are at most ``UNCOUNTED_BYTES``. A member's commit nearly always waits alone.
 """

@@ -147,11 +147,12 @@ class CommitShape:
 
     __slots__ = (
         "_accepted",
+        "_end",
         "_head",
         "_name",
         "_nothing",
+        "_numbers",
         "_sender",
-        "_shape",
         "_topic_id",
         "rows",
         "version",
@@ -168,8 +169,9 @@ class CommitShape:
         self._sender = sender
         self._name, self._topic_id, _ = topic
         self._head = head
-        self._shape = int.from_bytes(rows, "big") & _SHAPES[self.rows]
+        self._numbers: tuple[Any, ...] = tuple([row[0] for row in topic[2]])
         self._nothing = topic[2][0][3]
+        self._end = _EMPTY_END if self._nothing == "" else _NULL_END
         self._accepted: bytes | None = None
 
     def read(self, frame: bytes, offset: int) -> OffsetCommitFields | None:
@@ -180,11 +182,18 @@ class CommitShape:
             len(rows) != 18 * self.rows
             or frame[offset:rows_at] != self._head
             or frame[-2:] != _NO_TAGS_TWICE
-            or int.from_bytes(rows, "big") & _SHAPES[self.rows] != self._shape
         ):
             return None
-        nothing = self._nothing
-        partitions: list[_AnyRow] = _plain_rows(rows, nothing)
+        numbers, nothing = self._numbers, self._nothing
+        partitions: list[_AnyRow] = []
+        ended: Iterable[_AnyRow] = _ENDED_ROWS(rows)
+        for at, (partition, committed, epoch, row_end) in enumerate(ended):
+            number: int = partition  # mypyc compares ints faster than Any
+            expected: int = numbers[at]
+            end: int = row_end
+            if number != expected or end != self._end:
+                return None
+            partitions.append((partition, committed, epoch, nothing))
         group_id, generation_id, member_id, instance_id = self._sender
         topics = [(self._name, self._topic_id, partitions)]
         return group_id, generation_id, member_id, instance_id, -1, topics
@@ -207,8 +216,8 @@ class CommitShape:
     def _pack_body(self, error_code: int) -> bytes:
         # The shape has the numbers of the partitions. So a commit that waits for the store need
         # not keep its own partitions.
-        rows = self._shape.to_bytes(18 * self.rows, "big")
-        topics: list[CommitTopic] = [(self._name, self._topic_id, _plain_rows(rows, None))]
+        rows: list[_AnyRow] = [(number, 0, 0, None) for number in self._numbers]
+        topics: list[CommitTopic] = [(self._name, self._topic_id, rows)]
         return _pack_error(self.version, topics, error_code)
 
 
@@ -216,11 +225,12 @@ MAX_SHAPE_ROWS: Final = 32
 """The largest number of partitions of a shape, to bound the memory of a connection."""
 
 _NO_TAGS_TWICE: Final = NO_TAGS + NO_TAGS
-_SHAPE_OF_ROW: Final = b"\xff" * 4 + bytes(12) + b"\xff\xff"
-"""A mask of the bytes of a partition that belong to the shape: its number, the length of its
-metadata, and its number of tags.
+_ENDED_ROWS: Final = Struct(">iqiH").iter_unpack
+_EMPTY_END: Final = 0x0100
+_NULL_END: Final = 0x0000
+"""The last two bytes of a partition without metadata and tags: the length of the metadata, which
+counts one more byte and is 0 for null, and the number of tags.
 """
-_SHAPES: Final = [int.from_bytes(_SHAPE_OF_ROW * n, "big") for n in range(MAX_SHAPE_ROWS + 1)]
 
 
 def _read_partitions_flexible(

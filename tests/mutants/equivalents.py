@@ -30,7 +30,8 @@ EQUIVALENTS: Final[dict[str, str]] = {
         "a shortcut: what it saves is a count of twice the length at the most, the limit itself"
     ),
     "coordinator/core/offsets/commit.py _is_one_twice: "
-    "len({row[0] for row in rows}) < len(rows) -> len({row[0] for row in rows}) <= len(rows)": (
+    "len({row[0] for row in partitions}) < len(partitions) -> "
+    "len({row[0] for row in partitions}) <= len(partitions)": (
         "over partitions that are named once, an overlay shows what is stored: only slower"
     ),
     "coordinator/core/offsets/commit.py _goes_on: new < old -> new <= old": (

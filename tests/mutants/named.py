@@ -266,8 +266,8 @@ DURABILITY: Final = (
     ),
     Named(
         f"{RUNTIME}/slot.py",
-        "        write = self.unfinished\n        events = self._events",
-        "        write = None\n        events = self._events",
+        "        write = self.unfinished\n        records, events",
+        "        write = None\n        records, events",
         "an answer that rests on a write in flight is given before it is durable",
     ),
     Named(

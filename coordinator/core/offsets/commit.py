@@ -38,10 +38,10 @@ from groupkeeper.coordinator.core.requests.offsets import (
 from groupkeeper.coordinator.core.state import ShardState
 from groupkeeper.coordinator.core.step import Ticket
 
-PARTITION_BYTES = 96
+PARTITION_BYTES: Final = 96
 """An upper bound of the size of one encoded partition of a commit, without its metadata."""
 
-TOPIC_BYTES = 96
+TOPIC_BYTES: Final = 96
 """An upper bound of the size of one encoded topic of a commit, without its name and its
 partitions.
 """
@@ -49,7 +49,7 @@ partitions.
 NO_RETENTION: Final = -1
 """The value of ``retention_ms`` in a commit that sets no retention of its own."""
 
-_OK = OffsetCommitResult(ErrorCode.NONE)
+_OK: Final = OffsetCommitResult(ErrorCode.NONE)
 
 
 @handles(OffsetCommit)
@@ -66,14 +66,15 @@ def commit_offsets(
     checked = check_partitions(shard, group, request)
     errors = checked.errors
     if checked.topics:
-        if checked.size_bytes + _pending_bytes(shard, request) > shard.limits.max_step_bytes:
+        pending_bytes = _pending_bytes(shard, request.group_id)
+        if checked.size_bytes + pending_bytes > shard.limits.max_step_bytes:
             # Kafka answers this when a record is too large
             # (docs/spec/admission.md#storage-failures).
             _reply_commit(shard, request, ticket, errors, ErrorCode.UNKNOWN_SERVER_ERROR)
             return
         # A saved offset has less than twice the size of its record, so most commits need no exact
         # check.
-        held_bytes = 0 if group is None else _held_bytes(shard, group)
+        held_bytes = 0 if group is None else group.saved_bytes() + pending_bytes
         if 2 * checked.size_bytes > shard.limits.max_group_bytes - held_bytes:
             refuse_too_much(shard, group, checked, request)
         if checked.topics:
@@ -191,11 +192,13 @@ def check_partitions(shard: ShardState, group: Group | None, request: OffsetComm
             # The host keeps no topics. The commit may replace the offset that is the end of the
             # partition.
             checked.lowers = True
-        if is_topic_twice or _is_one_twice(partitions):
+        if is_topic_twice:
             before = overlays.setdefault(info.name, _Overlay(before))
         elif committed := _goes_on(before, info, partitions):
             checked.add(info, committed)
             continue
+        elif _is_one_twice(partitions):
+            before = _Overlay(before)
         rules = _rules(shard, group, request)
         _check_topic(checked, rules, before, info, topic_at, partitions)
     return checked
@@ -230,39 +233,40 @@ def _goes_on(
     before: dict[int, SavedOffset], info: TopicInfo, partitions: list[CommitPartition]
 ) -> list[CommittedPartition]:
     """Return the rows to store for a topic, if every partition already has an offset, none
-    decreases, and none has metadata. Nearly every commit is like this.
+    decreases, none is named twice, and none has metadata. Nearly every commit is like this.
 
     Otherwise return an empty list. The caller then checks the partitions one by one.
     """
     committed: list[CommittedPartition] = []
     _, topic_id, count = info
     rows: list[_AnyRow] = partitions
+    last = -1
+    is_in_order = True
     for partition, offset, leader_epoch, metadata in rows:
-        stored = before.get(partition)  # if it exists, the number is not negative
-        if stored is None or metadata or stored.topic_id != topic_id:
+        stored: Any = before.get(partition)  # if it exists, the number is not negative
+        if stored is None or metadata:
             return []
-        previous: Any = stored.offset
-        number: int = partition  # mypyc compares ints faster than Any
+        stored_id: str = stored.topic_id  # mypyc compares str and int faster than Any
+        if stored_id != topic_id:
+            return []
+        previous = stored.offset
+        number: int = partition
         new: int = offset
         old: int = previous
         if number >= count or new < old:
             return []
+        if number <= last:
+            is_in_order = False
+        last = number
         committed.append((partition, offset, previous, leader_epoch, ""))
-    return committed
+    if is_in_order or not _is_one_twice(partitions):
+        return committed
+    return []
 
 
 def _is_one_twice(partitions: list[CommitPartition]) -> bool:
-    """Return True if a partition is named twice. Clients name them in order, so most commits need
-    no set.
-    """
-    rows: list[_AnyRow] = partitions
-    last = -1
-    for row in rows:
-        number: int = row[0]
-        if number <= last:
-            return len({row[0] for row in rows}) < len(rows)
-        last = number
-    return False
+    """Return True if a partition is named twice."""
+    return len({row[0] for row in partitions}) < len(partitions)
 
 
 _AnyRow: TypeAlias = tuple[Any, Any, Any, Any]
@@ -327,19 +331,12 @@ def reaches_group(request: OffsetCommit, errors: PartitionErrors) -> bool:
     return early < sum([len(partitions) for _, _, partitions in request.topics])
 
 
-def _pending_bytes(shard: ShardState, request: OffsetCommit) -> int:
+def _pending_bytes(shard: ShardState, group_id: str) -> int:
     """Return the size of the group's pending offsets in bytes: the commit may overtake them, and
     then writes them again.
     """
     pendings = shard.pendings
-    return pendings.group_bytes(request.group_id) if pendings.by_id else 0
-
-
-def _held_bytes(shard: ShardState, group: Group) -> int:
-    """Return an upper bound of the group's size in the store, with its pending offsets."""
-    pendings = shard.pendings
-    pending_bytes = pendings.group_bytes(group.group_id) if pendings.by_id else 0
-    return group.saved_bytes() + pending_bytes
+    return pendings.group_bytes(group_id) if pendings.by_id else 0
 
 
 def refuse_too_much(
@@ -350,7 +347,8 @@ def refuse_too_much(
     """
     if group is None:
         group = shard.new_group(request.group_id, GroupType.CLASSIC)
-    room_bytes = shard.limits.max_group_bytes - _held_bytes(shard, group)
+    held_bytes = group.saved_bytes() + _pending_bytes(shard, group.group_id)
+    room_bytes = shard.limits.max_group_bytes - held_bytes
     refused = too_much(group.offsets, checked.topics, room_bytes)
     if not refused:
         return
