@@ -17,9 +17,9 @@ import groupkeeper.storage.backends.sqlite.store
 from groupkeeper import read_events
 from groupkeeper.storage.backends.sqlite import tables as sqlite_tables
 from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
+from groupkeeper.storage.backends.sqlite.store_files import StoreFiles
 from groupkeeper.storage.base import CLUSTER_SHARD, OffsetStorage, StorageError, StoreIdentity
 from groupkeeper.storage.codec.records import decode_payload
-from groupkeeper.storage.file_lock import FileLock
 from groupkeeper.storage.segment_lines import EventDict
 from tests.simulation.history import Durable
 from tests.simulation.store import Misfortune, SharedMemory
@@ -171,7 +171,7 @@ class SqliteLife(SqliteOffsetStorage):
             ),
         )
         self._fate = fate
-        self._held_lock: FileLock | None = None
+        self._held_lock: StoreFiles | None = None
         """The lock on the file. It is held until it is released; a close that was abandoned may not
         have done that yet.
         """
@@ -182,11 +182,11 @@ class SqliteLife(SqliteOffsetStorage):
         Jobs.fate_of_next = self._fate  # read before the call suspends for the first time
         await super().open(identity)
 
-    def _open(self, identity: StoreIdentity) -> bool:
-        self._held_lock = self._lock
-        return super()._open(identity)
+    def _open(self, identity: StoreIdentity, lock: StoreFiles) -> bool:
+        self._held_lock = lock
+        return super()._open(identity, lock)
 
-    def _close(self, is_known: bool, lock: FileLock) -> None:
+    def _close(self, is_known: bool, lock: StoreFiles) -> None:
         if self._fate.is_dead:
             return  # too late: the kernel has done it
         self._held_lock = None
