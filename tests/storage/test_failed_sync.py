@@ -140,6 +140,26 @@ async def test_after_a_failed_sync_nothing_is_written_and_the_next_start_finds_e
     await again.close()
 
 
+async def test_a_store_that_cannot_let_its_writes_wait_for_the_disk_again_is_given_up(
+    disk: Disk,
+) -> None:
+    """A fold does not wait for the disk, but the next append has to."""
+
+    def stuck(sql: str) -> None:
+        if sql == "PRAGMA synchronous = FULL":
+            raise error_of(sqlite3.SQLITE_IOERR)
+
+    owner = await Owner(disk.store(fold_after=0)).start()
+    await owner.append(0, [commit("g", 1)])
+    disk.spy.before = stuck
+    with pytest.raises(StoreGivenUp, match="the disk failed to sync"):
+        await fold(owner)
+    before = disk.content()
+    await owner.storage.close()
+    assert disk.content() == before
+    assert offset_of(await loaded(disk.path)) in (1, 2)
+
+
 async def test_a_failed_sync_of_a_checkpoint_is_noticed_at_the_next_append(disk: Disk) -> None:
     owner = await Owner(disk.store()).start()
     disk.fail(CHECKPOINT)

@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from groupkeeper.storage.backends.sqlite.tables import connect_reader
+from groupkeeper.storage.backends.sqlite.tables import SyncIsOff, connect_reader
 from groupkeeper.storage.base import StoreBusy
 from groupkeeper.storage.file_lock import FileIdentity, cannot_open, close_unless_in_use
 
@@ -31,8 +31,12 @@ _WRITE_LOCK_BYTE: Final = 120
 
 
 def is_failed_sync(error: BaseException | None) -> bool:
-    """Return True for an error of SQLite that says that the disk failed to sync."""
-    return getattr(error, "sqlite_errorcode", None) in _FAILED_SYNC
+    """Return True for an error of SQLite that says that the disk failed to sync, or that this
+    connection does not sync any more.
+    """
+    return isinstance(error, SyncIsOff) or (
+        getattr(error, "sqlite_errorcode", None) in _FAILED_SYNC
+    )
 
 
 def close_without_checkpoint(writer: sqlite3.Connection, path: Path) -> None:

@@ -264,6 +264,12 @@ def prepare(connection: sqlite3.Connection, path: Path) -> None:
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
 
 
+class SyncIsOff(sqlite3.OperationalError):
+    """Writes with this connection do not wait for the disk any more. An append would be
+    acknowledged before it is durable.
+    """
+
+
 @contextmanager
 def without_sync(connection: sqlite3.Connection) -> Iterator[None]:
     """Execute the statements of the block without waiting for the disk. Their writes become durable
@@ -271,6 +277,9 @@ def without_sync(connection: sqlite3.Connection) -> Iterator[None]:
 
     A sync here would delay the next append. The order of writes is kept, because SQLite syncs its
     write-ahead log as a whole. So a power cut may lose these writes, but no earlier one.
+
+    Raises SyncIsOff if the connection cannot wait for the disk again. Then nothing more may be
+    written with it.
     """
     connection.execute("PRAGMA synchronous = NORMAL")
     try:
@@ -280,19 +289,14 @@ def without_sync(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 def _sync_again(connection: sqlite3.Connection) -> None:
-    """Let writes wait for the disk again. If that is impossible, close the connection.
-
-    An append without a sync would be acknowledged before it is on disk. A close is the last resort,
-    because SQLite then deletes the write-ahead log, and the store reports a moved file.
-    """
+    """Let writes wait for the disk again. Raises SyncIsOff if that is impossible."""
     for is_last in (False, False, True):
         try:
             connection.execute("PRAGMA synchronous = FULL")
             return
-        except sqlite3.Error:
+        except sqlite3.Error as error:
             if is_last:
-                connection.close()
-                raise
+                raise SyncIsOff(str(error)) from error
 
 
 def refuse_newer(connection: sqlite3.Connection, path: Path, known: int) -> None:
