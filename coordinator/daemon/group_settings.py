@@ -128,7 +128,8 @@ class GroupSettings(Section):
         "max_patterns",
         description="The most different patterns (regular expressions) of topics that the "
         "members of all consumer groups together may subscribe to. A member with one more is "
-        "refused with INVALID_REGULAR_EXPRESSION. Each new topic is matched with each pattern.",
+        "refused with INVALID_REGULAR_EXPRESSION. Each new topic is matched with each pattern. "
+        "Patterns of former members count for up to 20 minutes.",
     )
     max_group_patterns: int = coordinators_setting(
         "max_group_patterns",
