@@ -39,6 +39,8 @@ IDLE_S: Final = 60.0
 """
 END_S: Final = 1.0
 """How long to wait for the exit of a process that has closed its pipe. Then it is killed."""
+EXIT_POLL_S: Final = 0.002
+"""How often to look whether a killed process has ended."""
 LINES: Final = 5
 WINDOW_S: Final = 60.0
 """In each window of this length, at most ``LINES`` lines about failures are logged for each
@@ -184,8 +186,9 @@ class Workers:
     async def _kill(self) -> None:
         """Kill the process, and those that an assignor has started.
 
-        One that has left the process group lives on, and may hold the other ends of the pipes. The
-        pipes are closed here, because ``wait`` waits for them too.
+        One that has left the process group lives on, and may hold the other ends of the pipes. So
+        the pipes are closed here, because ``wait`` waits for them too. But only when the process
+        has ended: asyncio would take its exit code, before the watcher of the process has it.
         """
         process, self._process = self._process, None
         if process is None:
@@ -193,6 +196,8 @@ class Workers:
         if process.returncode is None:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
+        while process.returncode is None:  # noqa: ASYNC110 - asyncio tells it no other way
+            await asyncio.sleep(EXIT_POLL_S)
         process._transport.close()  # type: ignore[attr-defined]
         await process.wait()
 
