@@ -273,6 +273,20 @@ def test_a_member_that_gives_nothing_up_is_evicted_after_its_rebalance_timeout(d
     assert b.partitions() == ALL
 
 
+@pytest.mark.parametrize("joins_with_it", [True, False])
+def test_a_negative_rebalance_timeout_is_over_at_once(driver, joins_with_it: bool) -> None:
+    """Kafka stores every value but -1."""
+    a, b = ConsumerStub(driver, "a"), ConsumerStub(driver, "b")
+    a.join(rebalance_timeout_ms=-2 if joins_with_it else 60_000)
+    if not joins_with_it:
+        a.beat(rebalance_timeout_ms=-2)
+    driver.advance(1_000)
+    b.join()
+    a.beat()
+    driver.advance(1)
+    assert [event.reason for event in driver.events_of(MemberEvicted)] == ["rebalance_timeout"]
+
+
 def test_a_changed_subscription_takes_its_topics_away_at_once(driver) -> None:
     """docs/spec/edge-cases.md#edge-121."""
     a, b = ConsumerStub(driver, "a"), ConsumerStub(driver, "b")
