@@ -35,10 +35,10 @@ from groupkeeper.storage.event_log.segments import (
     put_aside,
     segment_names,
     segment_of_name,
-    sync_directory,
 )
 from groupkeeper.storage.event_log.snapshot_logs import base_log
 from groupkeeper.storage.file_lock import LockedFile, LockHeld
+from groupkeeper.storage.sync import sync_path
 
 MANIFEST: Final = "_manifest.jsonl"
 _LOCK = "_manifest.lock"
@@ -209,7 +209,7 @@ def reconcile(directory: Path, log_ids: Iterable[str], store: str = "") -> Manif
             except SegmentError:
                 put_aside(directory, name)
                 manifest.put_aside.append(str(name))
-            sync_directory(directory / f"dt={name.day}")
+            sync_path(directory / f"dt={name.day}")
     add(directory, described)
     manifest.segments.update((segment.file, segment) for segment in described)
     return manifest
@@ -242,7 +242,7 @@ def remove_files(directory: Path, names: Iterable[SegmentName]) -> None:
         if folder.is_dir() and not os.listdir(folder):
             folder.rmdir()
     if days:
-        sync_directory(directory)
+        sync_path(directory)
 
 
 def _append(directory: Path, lines: Sequence[bytes]) -> None:
@@ -258,7 +258,7 @@ def _append(directory: Path, lines: Sequence[bytes]) -> None:
         file.flush()
         os.fsync(file.fileno())
         if is_new:
-            sync_directory(directory)
+            sync_path(directory)
 
 
 def _rewrite(directory: Path, manifest: Manifest) -> None:
@@ -269,7 +269,7 @@ def _rewrite(directory: Path, manifest: Manifest) -> None:
         file.flush()
         os.fsync(file.fileno())
     temporary.rename(directory / MANIFEST)
-    sync_directory(directory)
+    sync_path(directory)
 
 
 @contextmanager

@@ -31,6 +31,7 @@ import msgspec
 from groupkeeper.storage.event_log.event_kinds import EVENT_SCHEMA_VERSION
 from groupkeeper.storage.event_log.segment_digest import digest_holds, must_carry_digest
 from groupkeeper.storage.segment_lines import EventDict, decode_line, is_line_of_version_1
+from groupkeeper.storage.sync import sync_path
 
 SEGMENT_BYTES: Final = 64 * 1024 * 1024
 """The default size of the JSON in one segment. A larger segment would be slow to read: gzip cannot
@@ -167,7 +168,7 @@ def put_aside(directory: Path, name: SegmentName) -> None:
     path = directory / str(name)
     with suppress(FileNotFoundError):
         path.rename(path.with_name(BROKEN_PREFIX + path.name))
-        sync_directory(path.parent)
+        sync_path(path.parent)
 
 
 def segment_of_name(name: SegmentName) -> Segment:
@@ -347,12 +348,3 @@ def file_sha256(path: Path) -> str:
         while data := file.read(_READ_BYTES):
             digest.update(data)
     return digest.hexdigest()
-
-
-def sync_directory(path: Path) -> None:
-    """Make the file names in a directory durable."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

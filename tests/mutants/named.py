@@ -342,7 +342,7 @@ DISK: Final = (
     ),
     Named(
         "storage/event_log/sealing/segment_writer.py",
-        "        sync_directory(path.parent)\n",
+        "        sync_path(path.parent)\n",
         "",
         "rows go though a power cut may take the name of their segment",
     ),

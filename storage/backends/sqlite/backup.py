@@ -7,9 +7,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import Final
 
-from groupkeeper.storage.backends.sqlite.failed_sync import sync_path
 from groupkeeper.storage.backends.sqlite.tables import connect_reader, refuse_other
 from groupkeeper.storage.base import StorageError, StoreRefused
+from groupkeeper.storage.sync import sync_path
 
 BUSY_TIMEOUT_S: Final = 5.0
 PORTION_PAGES: Final = 4_096

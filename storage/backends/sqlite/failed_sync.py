@@ -100,12 +100,3 @@ def _invalidate_index(index: Path, identity: FileIdentity) -> None:
         fcntl.lockf(descriptor, fcntl.LOCK_UN, 1, _WRITE_LOCK_BYTE)
     finally:
         close_unless_in_use(descriptor, identity)
-
-
-def sync_path(path: Path) -> None:
-    """Make a file, or the names in a directory, durable."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from groupkeeper.storage.backends.sqlite.failed_sync import read_wal_from_disk, sync_path
+from groupkeeper.storage.backends.sqlite.failed_sync import read_wal_from_disk
 from groupkeeper.storage.base import StorageError, StoreGivenUp, StoreRefused
 from groupkeeper.storage.file_lock import (
     FULL,
@@ -26,6 +26,7 @@ from groupkeeper.storage.file_lock import (
     identity_of,
     lock_for_store,
 )
+from groupkeeper.storage.sync import sync_path
 
 CHECK_EVERY_S: Final = 1.0
 """An append checks the files if the last check, or the last append, was at least so long ago."""

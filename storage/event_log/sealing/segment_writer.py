@@ -24,9 +24,9 @@ from groupkeeper.storage.event_log.segments import (
     SegmentName,
     day_of,
     no_hook,
-    sync_directory,
 )
 from groupkeeper.storage.segment_lines import EventDict, EventLine, encode_line
+from groupkeeper.storage.sync import sync_path
 
 SYNC_BYTES: Final = 1024 * 1024
 """Compressed bytes between two syncs. One large sync at the end would delay the store's syncs on
@@ -85,7 +85,7 @@ class SegmentWriter:
         folder = directory / f"dt={self.day}"
         if not folder.is_dir():
             folder.mkdir(exist_ok=True)  # without parents: it fails if ``directory`` was moved
-            sync_directory(directory)
+            sync_path(directory)
         # The name is unique, so that a writer whose thread hung cannot rename the file of a later
         # writer.
         self._temporary = folder / f".events-{log_id}-{first_seq}-{time.time_ns()}.tmp"
@@ -129,7 +129,7 @@ class SegmentWriter:
         self._hook("indexed")
         self._temporary.rename(path)
         self._hook("renamed")
-        sync_directory(path.parent)
+        sync_path(path.parent)
         self._hook("directory_synced")
         return Segment(
             file=str(name),
