@@ -85,6 +85,7 @@ if TYPE_CHECKING:
         OffsetStorage,
         StorageError,
         StoreBusy,
+        StoreGivenUp,
         StoreIdentity,
         StoreRefused,
     )
@@ -147,6 +148,7 @@ __all__ = [
     "StickyAssignor",
     "StorageError",
     "StoreBusy",
+    "StoreGivenUp",
     "StoreIdentity",
     "StoreRefused",
     "Subscription",
@@ -207,7 +209,9 @@ _NAMES: dict[str, str] = {
     "groupkeeper.storage.backends.memory": "MemoryOffsetStorage",
     "groupkeeper.storage.backends.metadata_store": "GroupOffsets MetadataStore OffsetAndMetadata",
     "groupkeeper.storage.backends.sqlite.store": "SqliteOffsetStorage",
-    "groupkeeper.storage.base": "OffsetStorage StorageError StoreBusy StoreIdentity StoreRefused",
+    "groupkeeper.storage.base": (
+        "OffsetStorage StorageError StoreBusy StoreGivenUp StoreIdentity StoreRefused"
+    ),
     "groupkeeper.storage.event_log.sealing.storage": "SealedStorage",
     "groupkeeper.storage.event_log.sealing.sealer": "SealSettings",
     "groupkeeper.storage.offset_store": "OffsetStore",

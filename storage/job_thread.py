@@ -9,6 +9,10 @@ from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
+import structlog
+
+_log = structlog.get_logger(__name__)
+
 _T = TypeVar("_T")
 _Job = tuple[Callable[[], Any], "asyncio.Future[Any]", Callable[[], None] | None]
 
@@ -30,7 +34,8 @@ class JobThread:
         """Queue a job. The returned future gets the job's result or its exception.
 
         If the job did not raise, the thread also calls ``then``, after it has sent the result to
-        the loop. ``then`` must not raise.
+        the loop. If ``then`` raises, this is logged, because nobody waits for it, and the next jobs
+        run.
         """
         future: asyncio.Future[_T] = self._loop.create_future()
         self._jobs.put((work, future, then))
@@ -55,7 +60,10 @@ class JobThread:
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(_settle, future, result, error)
             if then is not None and error is None:
-                then()
+                try:
+                    then()
+                except Exception:  # noqa: BLE001 - otherwise the next jobs would never end
+                    _log.exception("job_follow_up_failed", thread=self._thread.name)
             del job, work, future, then, result, error
 
 

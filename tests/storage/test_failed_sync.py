@@ -14,11 +14,13 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+import groupkeeper
 from groupkeeper.storage.backends.sqlite import full_disk
 from groupkeeper.storage.backends.sqlite.failed_sync import close_without_checkpoint
 from groupkeeper.storage.backends.sqlite.fold import IDLE_SLICE_GROUPS
 from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
 from groupkeeper.storage.base import StorageError, StoreBusy, StoreGivenUp
+from groupkeeper.storage.offset_store import OffsetStore
 from tests.helpers.core.record_model import Key
 from tests.helpers.core.records import commit
 from tests.helpers.storage.other_process import other_process
@@ -321,6 +323,34 @@ async def test_a_start_says_when_the_directory_of_the_wal_cannot_be_synced(
     monkeypatch.setattr(os, "fsync", broken)
     with pytest.raises(StorageError, match="Input/output error"):
         await disk.store().open(IDENTITY)
+
+
+async def test_a_tool_that_stores_offsets_can_name_the_error(disk: Disk) -> None:
+    async with OffsetStore(disk.store()) as offsets:
+        await offsets.store_offset("g", "orders", 0, 7)
+        disk.fail("INSERT INTO log")
+        with pytest.raises(groupkeeper.StoreGivenUp, match="the disk failed to sync"):
+            await offsets.store_offset("g", "orders", 0, 8)
+    async with OffsetStore(disk.store()) as offsets:
+        stored = await offsets.fetch_offset("g", "orders", 0)
+    assert stored is not None
+    assert stored.offset in (7, 8)
+
+
+async def test_a_close_that_fails_for_any_reason_closes_the_database(disk: Disk) -> None:
+    """Otherwise the connection would stay open, with its locks, as long as the error is kept."""
+
+    def broken(sql: str) -> None:
+        if sql.startswith("UPDATE store SET value = 0"):
+            raise MemoryError
+
+    storage = disk.store()
+    await storage.open(IDENTITY)
+    assert disk.wal.exists()
+    disk.spy.before = broken
+    with pytest.raises(MemoryError):
+        await storage.close()
+    assert not disk.wal.exists()  # SQLite deletes it with the last connection
 
 
 # --- checkpoints ----------------------------------------------------------------------------------

@@ -197,6 +197,7 @@ class SqliteOffsetStorage:
         connection, self._connection = self._connection, None
         if connection is None:
             return
+        close: Callable[[], None] = connection.close
         try:
             if self._is_marked:
                 save_folded_row(connection, folded_row, self._epoch)
@@ -205,9 +206,9 @@ class SqliteOffsetStorage:
         except sqlite3.Error as error:
             # The WAL contains the acknowledged changes, and the next start sees an unclean end.
             if is_failed_sync(error):
-                close_without_checkpoint(connection, self.path)
-                return
-        connection.close()
+                close = partial(close_without_checkpoint, connection, self.path)
+        finally:
+            close()
 
     # --- the lease -------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ import threading
 from collections.abc import AsyncIterator
 
 import pytest
+from structlog.testing import capture_logs
 
 from groupkeeper.storage.job_thread import JobThread
 
@@ -83,3 +84,12 @@ def test_jobs_behind_one_whose_loop_has_closed_are_done_all_the_same() -> None:
     asyncio.run(life())
     let_go.set()
     assert done.wait(20)
+
+
+async def test_what_follows_a_job_may_raise_and_the_next_jobs_still_end(
+    thread: JobThread,
+) -> None:
+    with capture_logs() as logs:
+        assert await thread.submit(lambda: 7, lambda: 1 // 0) == 7  # type: ignore[arg-type,return-value]
+        assert await asyncio.wait_for(thread.submit(lambda: 8), 20) == 8
+    assert [line["event"] for line in logs] == ["job_follow_up_failed"]
