@@ -28,6 +28,11 @@ a b . - _ 0 orders / # é ß ` ~ , ; : = ! @ % & < > " '
 (?i-s: (?s-: (?i (?x) (?^) (?= (?! (?#x) (?>a) (?:) () (|) (a*)* (a|b)* ((a)) (?P<n>a)(?P<n>b)
 ^ $ | * + ? *? +? ?? ++ ** { } {2} {2,} {2,3} {,3} {3,2} {1000} {1001} {a} a{1 (x{1000}){1000}
 """.split()  # noqa: SIM905
+IN_CLASSES = r"""
+[ ] - ^ : [: :] [:alpha:] [:^digit:] [:a:] ( (?P<n> (?<n> ) > x a + 1 \] \[ \- \d \W \pN \p{Lu} \x41
+\x{41} \101
+""".split()  # noqa: SIM905
+AFTER_CLASSES = ("", "+", r"\C", "(?P<n>x)", "(?P<n>x)(?P<m>y)", "[a](?P<n>x)")
 NAMES = """a b ab A orders orders.a 0 - _ aa aaa ba a] n x xy + { } {2} # \\ " / é K k s ß
 C Q E z . a- a0""".split()  # noqa: SIM905
 
@@ -42,7 +47,11 @@ THEIRS_ALONE = re.compile(r"\\é|\{1000\}")
 def some_patterns() -> list[str]:
     draw = random.Random(7)
     joined = ("".join(draw.choices(PARTS, k=draw.randint(2, 5))) for _ in range(PATTERNS))
-    return [*PARTS, *joined]
+    classes = (
+        f"[{''.join(draw.choices(IN_CLASSES, k=draw.randint(1, 6)))}]{draw.choice(AFTER_CLASSES)}"
+        for _ in range(PATTERNS)
+    )
+    return [*PARTS, *joined, *classes]
 
 
 def encoded(text: str) -> str:
