@@ -77,6 +77,8 @@ class Workers:
         self._process: asyncio.subprocess.Process | None = None
         self._running: asyncio.Task[None] | None = None
         self._idle: asyncio.TimerHandle | None = None
+        self._ending: asyncio.Task[None] | None = None
+        """The end of a process that was idle."""
         self._is_stopped = False
         self._lines = LineLimit(timer, WINDOW_S, LINES)
         self.outcomes: Counter[tuple[str, str]] = Counter()
@@ -116,12 +118,13 @@ class Workers:
         self._waiting.clear()
         if self._idle is not None:
             self._idle.cancel()
+        ending = [] if self._ending is None else [self._ending]
         if self._running is not None:
             self._running.cancel()
-            return [self._running]
+            return [self._running, *ending]
         if self._process is not None:
-            return [asyncio.get_running_loop().create_task(self._kill())]
-        return []
+            return [asyncio.get_running_loop().create_task(self._kill()), *ending]
+        return ending
 
     async def _run(self) -> None:
         """Compute the waiting assignments, one after the other."""
@@ -133,7 +136,7 @@ class Workers:
                 done(outcome)
             self._running = None
             loop = asyncio.get_running_loop()
-            self._idle = loop.call_later(IDLE_S, self._end)
+            self._idle = loop.call_later(IDLE_S, self._end_idle)
         except BaseException:  # cancelled by ``stop``
             await self._kill()
             raise
@@ -184,39 +187,26 @@ class Workers:
         )
 
     async def _kill(self) -> None:
-        """Kill the process, and those that an assignor has started.
-
-        One that has left the process group lives on, and may hold the other ends of the pipes. So
-        the pipes are closed here, because ``wait`` waits for them too. But only when the process
-        has ended: asyncio would take its exit code, before the watcher of the process has it.
-        """
+        """Kill the process, and those that an assignor has started."""
         process, self._process = self._process, None
-        if process is None:
-            return
-        if process.returncode is None:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-        while process.returncode is None:  # noqa: ASYNC110 - asyncio tells it no other way
-            await asyncio.sleep(EXIT_POLL_S)
-        process._transport.close()  # type: ignore[attr-defined]
-        await process.wait()
+        if process is not None:
+            await _kill(process)
 
     async def _death(self, error: OSError | EOFError) -> str:
         """Return a text for the log: how the process ended, or why it could not be started."""
         process = self._process
         if process is None:
             return str(error)
-        with suppress(TimeoutError):  # a signal sent now could hide the exit code
-            async with asyncio.timeout(END_S):
-                await process.wait()
+        await _wait_briefly(process)
         await self._kill()
         return f"the process (pid {process.pid}) ended with {process.returncode}"
 
-    def _end(self) -> None:
+    def _end_idle(self) -> None:
         """End the process, because it has been idle."""
         process, self._process = self._process, None
         if process is not None and process.stdin is not None:
             process.stdin.close()
+            self._ending = asyncio.get_running_loop().create_task(_end(process))
 
     def _failed(self, work: AssignmentWork, failure: WorkFailure, message: str) -> WorkFailed:
         self.outcomes[work.assignor, failure.value] += 1
@@ -233,3 +223,44 @@ class Workers:
                 left_out=left_out,
             )
         return WorkFailed(failure, message)
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """Let a process end by itself. Then kill what is left of its group."""
+    await _wait_briefly(process)
+    await _kill(process)
+
+
+async def _wait_briefly(process: asyncio.subprocess.Process) -> None:
+    with suppress(TimeoutError):  # a signal sent now could hide the exit code
+        async with asyncio.timeout(END_S):
+            await process.wait()
+
+
+async def _kill(process: asyncio.subprocess.Process) -> None:
+    """Kill a process and its process group, in which an assignor may have started more.
+
+    One that has left the process group lives on, and may hold the other ends of the pipes. So the
+    pipes are closed here, because ``wait`` waits for them too. But only when the process has ended:
+    asyncio would take its exit code, before the watcher of the process has it.
+    """
+    if process.returncode is None or not _exists(process.pid):
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    while process.returncode is None:  # noqa: ASYNC110 - asyncio tells it no other way
+        await asyncio.sleep(EXIT_POLL_S)
+    process._transport.close()  # type: ignore[attr-defined]
+    await process.wait()
+
+
+def _exists(pid: int) -> bool:
+    """Return True if a process has this id. After our process has ended, it is then another one,
+    because a kernel gives no id again that a process group has. So our process group is empty.
+    """
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # it belongs to another user
+        return True
+    return True

@@ -48,6 +48,17 @@ def fork(leaves_group):
     endless()
 
 
+def start(keeps_pipes):
+    """Start a process that outlives a test, and tell its id."""
+    pid = os.fork()
+    if pid == 0:
+        if not keeps_pipes:
+            os.closerange(0, 100)
+        time.sleep(300)
+        os._exit(0)
+    tell(pid)
+
+
 def tell(number):
     raise ValueError(number)
 
@@ -71,6 +82,8 @@ ASSIGNORS = [
     Assignor("endless", endless),
     Assignor("forks", lambda: fork(leaves_group=False)),
     Assignor("forks_away", lambda: fork(leaves_group=True)),
+    Assignor("starts", lambda: start(keeps_pipes=True)),
+    Assignor("starts_quietly", lambda: start(keeps_pipes=False)),
     Assignor("prints", lambda: sys.stdout.write("I am computing")),
     Assignor("pid", lambda: tell(os.getpid())),
     Assignor("descriptors", lambda: tell(f"{open_sockets()} sockets")),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import select
 import signal
 import sys
 from contextlib import asynccontextmanager
@@ -134,6 +135,52 @@ def test_a_process_that_an_assignor_has_started_holds_nobody_up(assignor, loop):
 
     with asyncio.Runner(loop_factory=loop) as runner:
         runner.run(ask())
+
+
+class Started:
+    """A process that an assignor has started, which lives for five minutes."""
+
+    def __init__(self, outcome: WorkFailed) -> None:
+        self._descriptor = os.pidfd_open(int("".join(filter(str.isdigit, outcome.message))))
+
+    def has_ended(self) -> bool:
+        """Wait for the end of the process for a few seconds."""
+        try:
+            return bool(select.select([self._descriptor], [], [], 10)[0])
+        finally:
+            os.close(self._descriptor)
+
+
+async def test_stop_kills_what_an_assignor_has_started():
+    async with some_workers() as workers:
+        started = Started(await Asked(workers, a_work("starts")).outcome)
+        await asyncio.wait(workers.stop())
+        assert started.has_ended()
+
+
+@pytest.mark.parametrize(
+    ("assignor", "failure"),
+    [("starts", WorkFailure.TIMED_OUT), ("starts_quietly", WorkFailure.DIED)],
+)
+async def test_what_an_assignor_has_started_is_killed_if_the_process_ends_by_itself(
+    assignor, failure
+):
+    """If the started process holds the pipe, the end is noticed when the time is over."""
+    async with some_workers() as workers:
+        started = Started(await Asked(workers, a_work(assignor)).outcome)
+        if failure is WorkFailure.TIMED_OUT:
+            workers._timeout_ms = 100
+        assert await Asked(workers, a_work("exits")).failure() is failure
+        assert started.has_ended()
+
+
+async def test_what_an_assignor_has_started_is_killed_when_the_process_was_idle(monkeypatch):
+    monkeypatch.setattr(module, "IDLE_S", 0.0)
+    async with some_workers() as workers:
+        started = Started(await Asked(workers, a_work("starts")).outcome)
+        await turns()
+        await workers._ending
+        assert started.has_ended()
 
 
 async def test_what_an_assignor_prints_does_not_get_between_the_answers(capfd):
