@@ -36,7 +36,7 @@ from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.events import GroupConverted
 from groupkeeper.coordinator.core.group_state import GroupState
 from groupkeeper.coordinator.core.group_type import GroupType
-from groupkeeper.coordinator.core.groups.census import Tally
+from groupkeeper.coordinator.core.groups.census import SMALL_METADATA_BYTES, Tally
 from groupkeeper.coordinator.core.groups.group import Group
 from groupkeeper.coordinator.core.records import GroupRecord
 from groupkeeper.coordinator.core.request_events import add_converted_event
@@ -92,24 +92,32 @@ def heartbeat_to_classic_group(
     elif group.is_empty():
         heartbeat.change(shard, None, request, ticket)
     else:
-        record = _upgraded(shard, group)
-        if isinstance(record, HeartbeatRefusal):
-            _refuse(shard, ticket, record)
-            return
-        trial = ConsumerGroup(record.group_id, Tally())
-        trial.save(record)
-        refusal = _trial_refusal(shard, trial, request)
-        if refusal is not None:
-            if refusal.error is ErrorCode.INVALID_REGULAR_EXPRESSION:
-                add_pattern_refused(shard, request, group.group_type, refusal.detail)
-            _refuse(shard, ticket, refusal)
-            return
-        size_bytes = trial.size_bytes + trial.assigned_bytes
-        metadata_hash = trial.subscriptions.metadata_hash(shard.image)
-        record = msgspec.structs.replace(record, metadata_hash=metadata_hash)
-        converted = _upgrade(shard, group, record, size_bytes)
-        add_converted_event(shard, request, group, converted)
-        heartbeat.change(shard, converted, request, ticket)
+        _join_and_upgrade(shard, group, heartbeat.with_member_id(request), ticket)
+
+
+def _join_and_upgrade(
+    shard: ShardState, group: ClassicGroup, request: ConsumerGroupHeartbeat, ticket: Ticket
+) -> None:
+    """Convert a classic group with members, if it can be converted and the new member may join."""
+    record = _upgraded(shard, group)
+    if isinstance(record, HeartbeatRefusal):
+        _refuse(shard, ticket, record)
+        return
+    trial = ConsumerGroup(record.group_id, Tally())
+    trial.save(record)
+    fields = admission.updated_fields(trial, request)
+    refusal = _trial_refusal(shard, group, trial, request, fields)
+    if refusal is not None:
+        if refusal.error is ErrorCode.INVALID_REGULAR_EXPRESSION:
+            add_pattern_refused(shard, request, group.group_type, refusal.detail)
+        _refuse(shard, ticket, refusal)
+        return
+    size_bytes = trial.size_bytes + trial.assigned_bytes
+    metadata_hash = trial.subscriptions.metadata_hash(shard.image)
+    record = msgspec.structs.replace(record, metadata_hash=metadata_hash)
+    converted = _upgrade(shard, group, record, size_bytes)
+    add_converted_event(shard, request, group, converted)
+    heartbeat.accept(shard, converted, request, fields, ticket)
 
 
 def _refuse(shard: ShardState, ticket: Ticket, refusal: HeartbeatRefusal) -> None:
@@ -232,18 +240,25 @@ def _whole(
 
 
 def _trial_refusal(
-    shard: ShardState, trial: ConsumerGroup, request: ConsumerGroupHeartbeat
+    shard: ShardState,
+    group: ClassicGroup,
+    trial: ConsumerGroup,
+    request: ConsumerGroupHeartbeat,
+    fields: ConsumerMemberFields,
 ) -> HeartbeatRefusal | None:
     """Return the reason why the new member cannot join the converted group, or why the group cannot
-    be stored. Return None if both are possible.
+    be stored. Return None if both are possible. ``trial`` is the consumer group that ``group``
+    becomes.
     """
     limits = shard.limits
-    fields = admission.updated_fields(trial, request)
     size_bytes = trial.size_bytes + trial.assigned_bytes + admission.room_bytes(fields)
     size_bytes += JOIN_RECORDS * SMALL_RECORD_BYTES
     if size_bytes > min(limits.max_step_bytes, limits.max_group_bytes):
         return admission.absent(trial.group_id)
-    return admission.refusal(shard, trial, request, fields)
+    grown_bytes = trial.metadata_bytes() - group.metadata_bytes()
+    free_bytes = SMALL_METADATA_BYTES * len(group.members)
+    converted_bytes = max(0, grown_bytes - free_bytes)
+    return admission.refusal(shard, trial, request, fields, converted_bytes)
 
 
 def _upgrade(
@@ -280,6 +295,9 @@ def join_consumer_group(
 ) -> None:
     """Handle a JoinGroup to a consumer group. If the group is Empty, replace it by a classic group
     that keeps the offsets. Otherwise the member joins as a classic member.
+
+    An Empty group becomes a classic one as in Kafka, also if its protocols are refused then. It
+    stays as it is if we have no room for the member, because Kafka has no such refusal.
     """
     limits = shard.limits
     timeout_ms = request.session_timeout_ms
@@ -293,6 +311,13 @@ def join_consumer_group(
         # The request is refused, as if the group were absent, and the group stays as it is.
         joining.join_group(shard, None, request, ticket)
         return
+    trial = ClassicGroup(group.group_id, Tally())
+    protocols = joining.without_duplicates(request.protocols)
+    if trial.supports(request.protocol_type, protocols):
+        error = joining.room_error(shard, trial, request, protocols)
+        if error:
+            shard.reply(ticket, JoinGroupResult(error, ""))
+            return
     shard.record(GroupRecord(group.group_id, None, 0, None, None, shard.now.wall_ms, ()))
     classic = _classic(shard, group.group_id)
     add_converted_event(shard, request, group, classic)

@@ -73,20 +73,13 @@ def _create(shard: ShardState, group: ClassicGroup, request: JoinGroup) -> None:
 
 
 def _join(shard: ShardState, group: ClassicGroup, request: JoinGroup, ticket: Ticket) -> None:
-    protocols = _without_duplicates(request.protocols)
+    protocols = without_duplicates(request.protocols)
     if not _has_room(shard, group, request.member_id):
         _turn_away(shard, group, request, ticket)
     elif not group.supports(request.protocol_type, protocols):
         _refuse(shard, request, ticket, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-    elif not _fits(shard, group, request, protocols):
-        # Refuse before any change: the group's record would be too large to store
-        # (docs/design.md#bounds).
-        shard.reply(ticket, JoinGroupResult(ErrorCode.UNKNOWN_SERVER_ERROR, ""))
-    elif not shard.admits_metadata(
-        metadata_bytes(protocols), _added_bytes(group, request, protocols)
-    ):
-        # On this error clients find the coordinator again and repeat the join after their back-off.
-        shard.reply(ticket, JoinGroupResult(ErrorCode.COORDINATOR_NOT_AVAILABLE, ""))
+    elif error := room_error(shard, group, request, protocols):
+        shard.reply(ticket, JoinGroupResult(error, ""))
     elif request.member_id == "":
         _join_unknown(shard, group, request, protocols, ticket)
     elif request.member_id in group.pending_members:
@@ -105,7 +98,7 @@ def _refuse(shard: ShardState, request: JoinGroup, ticket: Ticket, error: ErrorC
     shard.reply(ticket, JoinGroupResult(error, request.member_id))
 
 
-def _without_duplicates(protocols: tuple[JoinProtocol, ...]) -> tuple[JoinProtocol, ...]:
+def without_duplicates(protocols: tuple[JoinProtocol, ...]) -> tuple[JoinProtocol, ...]:
     """Keep the first protocol of each name.
 
     Kafka never answers a member whose join repeats a name (docs/spec/edge-cases.md#edge-21).
@@ -148,6 +141,22 @@ def _turn_away(shard: ShardState, group: ClassicGroup, request: JoinGroup, ticke
         rebalance.evict(shard, group, member, "group_max_size")
     if pending is not None or member is not None:
         rebalance.try_complete_join_phase(shard, group)
+
+
+def room_error(
+    shard: ShardState, group: ClassicGroup, request: JoinGroup, protocols: tuple[JoinProtocol, ...]
+) -> ErrorCode:
+    """Return the error if the group or the coordinator has no room for this member, else NONE. It
+    is asked before any change (docs/design.md#bounds).
+    """
+    if not _fits(shard, group, request, protocols):
+        return ErrorCode.UNKNOWN_SERVER_ERROR
+    if not shard.admits_metadata(
+        metadata_bytes(protocols), _added_bytes(group, request, protocols)
+    ):
+        # On this error clients find the coordinator again and repeat the join after their back-off.
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    return ErrorCode.NONE
 
 
 def _fits(

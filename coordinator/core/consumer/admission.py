@@ -37,10 +37,12 @@ def refusal(
     group: ConsumerGroup,
     request: ConsumerGroupHeartbeat,
     fields: ConsumerMemberFields,
+    converted_bytes: int = 0,
 ) -> HeartbeatRefusal | None:
     """Run the checks of steps 2 to 5. Return the refusal of the heartbeat, or None if it is
     accepted. ``fields`` are the fields that the member gets with this heartbeat
-    (``updated_fields``).
+    (``updated_fields``). ``converted_bytes`` is what the metadata of the group's other members
+    grows by because the group is converted for this heartbeat, without what each may have anyway.
     """
     if request.member_epoch < 0:
         return _identity_refusal(group, request)
@@ -53,7 +55,11 @@ def refusal(
         wrong = _static_join_refusal(group, request)
     else:
         wrong = _identity_refusal(group, request) or _epoch_refusal(group, request)
-    return wrong or _pattern_refusal(shard, group, request) or _room_refusal(shard, group, fields)
+    return (
+        wrong
+        or _pattern_refusal(shard, group, request)
+        or _room_refusal(shard, group, fields, converted_bytes)
+    )
 
 
 def absent(group_id: str) -> HeartbeatRefusal:
@@ -149,7 +155,7 @@ def _pattern_refusal(
 
 
 def _room_refusal(
-    shard: ShardState, group: ConsumerGroup, fields: ConsumerMemberFields
+    shard: ShardState, group: ConsumerGroup, fields: ConsumerMemberFields, converted_bytes: int
 ) -> HeartbeatRefusal | None:
     """Return a refusal if the group would be too large to store with this member, or if the
     coordinator has no room for it (docs/design.md#bounds).
@@ -166,7 +172,8 @@ def _room_refusal(
         message = "The group would be too large to store with this member."
         return HeartbeatRefusal(ErrorCode.GROUP_MAX_SIZE_REACHED, message)
     may_exist = group.group_id in shard.groups or shard.census.admits()
-    if not may_exist or not shard.census.admits_metadata(size_bytes, size_bytes - held_bytes):
+    grown_bytes = size_bytes + converted_bytes
+    if not may_exist or not shard.admits_metadata(grown_bytes, grown_bytes - held_bytes):
         return HeartbeatRefusal(
             ErrorCode.COORDINATOR_NOT_AVAILABLE, "The coordinator has no more room."
         )

@@ -88,8 +88,7 @@ def change(
     If ``group`` is None, the group does not exist, or is an Empty one of another type. A join then
     creates the group, or replaces the Empty one.
     """
-    if request.member_id == "":
-        request = msgspec.structs.replace(request, member_id=request.new_member_id)
+    request = with_member_id(request)
     # An absent group is checked like an empty one, and is created only for a member that may join.
     checked = ConsumerGroup(request.group_id, shard.tally) if group is None else group
     fields = updated_fields(checked, request)
@@ -105,7 +104,14 @@ def change(
         leaving.leave(shard, checked, request, ticket)
     else:
         group = _create(shard, request) if group is None else group
-        _accept(shard, group, request, fields, ticket)
+        accept(shard, group, request, fields, ticket)
+
+
+def with_member_id(request: ConsumerGroupHeartbeat) -> ConsumerGroupHeartbeat:
+    """Return the request with a member id. Version 0 allows a join without one."""
+    if request.member_id != "":
+        return request
+    return msgspec.structs.replace(request, member_id=request.new_member_id)
 
 
 def _is_steady(
@@ -210,7 +216,7 @@ def _create(shard: ShardState, request: ConsumerGroupHeartbeat) -> ConsumerGroup
     return group
 
 
-def _accept(
+def accept(
     shard: ShardState,
     group: ConsumerGroup,
     request: ConsumerGroupHeartbeat,
@@ -218,7 +224,7 @@ def _accept(
     ticket: Ticket,
 ) -> None:
     """Carry out steps 5 to 11 of an accepted heartbeat: change the member and the group, then
-    answer or park. ``fields`` are the new fields of the member.
+    answer or park. ``fields`` are the new fields of the member. The caller has made all checks.
     """
     member = group.members.get(request.member_id)
     was_held = instance_owner(group, request)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.requests.membership import JoinProtocol
 from groupkeeper.protocol.consumer_protocol import Subscription, encode_subscription
@@ -12,10 +14,12 @@ from tests.helpers.core.mixed_groups import assigned, classic_group, partitions_
 from tests.helpers.core.shard_driver import a_member, completing
 
 if TYPE_CHECKING:
-    from tests.helpers.core.shard_driver import ShardDriver
+    from tests.helpers.core.shard_driver import MemberStub, ShardDriver
 
 NONE = ErrorCode.NONE
 ABSENT = ErrorCode.GROUP_ID_NOT_FOUND
+MANY_TOPICS = ("orders", *(f"topic-{number}" for number in range(3_000)))
+"""Their names take more than 16 KiB."""
 
 
 def of_many_topics(count: int) -> tuple[JoinProtocol, ...]:
@@ -84,3 +88,73 @@ def test_a_conversion_that_the_storage_would_not_take_changes_nothing(make_drive
         assert member.heartbeat().error is NONE
         assert partitions_of(member.sync(protocol_type="consumer")) == {*range(12)}
     assert refused
+
+
+def test_metadata_that_a_conversion_would_make_too_large_changes_nothing(make_driver) -> None:
+    """A consumer group has more metadata than the classic group that it was: the topic names of its
+    members too.
+    """
+
+    def group_with_many_names(driver: ShardDriver) -> MemberStub:
+        metadata = encode_subscription(Subscription(0, MANY_TOPICS))
+        (member,) = completing(driver, a_member(driver, protocols=(JoinProtocol("a", metadata),)))
+        member.sync({}, protocol_type="consumer")
+        return member
+
+    driver: ShardDriver = make_driver()
+    group_with_many_names(driver)
+    held_bytes = driver.shard.census.metadata_bytes
+    assert ConsumerStub(driver, "new").join().error is NONE
+    needed_bytes = driver.shard.census.metadata_bytes
+    assert needed_bytes > 2 * held_bytes
+
+    half_used = make_driver(max_metadata_bytes=2 * needed_bytes)  # large metadata may use half
+    group_with_many_names(half_used)
+    assert ConsumerStub(half_used, "new").join().error is NONE
+
+    full = make_driver(max_metadata_bytes=2 * needed_bytes - 2 * 2_048)
+    member = group_with_many_names(full)
+    before = full.saved()
+    assert ConsumerStub(full, "new").join().error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert full.saved() == before
+    assert member.heartbeat().error is NONE
+
+
+def test_small_metadata_may_join_and_convert_although_there_is_no_room(make_driver) -> None:
+    driver = make_driver(max_metadata_bytes=0)
+    (member,) = classic_group(driver, assigned(*range(12)))
+    assert ConsumerStub(driver, "new").join().error is NONE
+    assert member.heartbeat().error is ErrorCode.REBALANCE_IN_PROGRESS
+    assert ConsumerStub(driver, "another").join().error is NONE
+
+
+@pytest.mark.parametrize(
+    ("limit", "error"),
+    [
+        ("max_group_bytes", ErrorCode.UNKNOWN_SERVER_ERROR),
+        ("max_step_bytes", ErrorCode.UNKNOWN_SERVER_ERROR),
+        ("max_metadata_bytes", ErrorCode.COORDINATOR_NOT_AVAILABLE),
+    ],
+)
+def test_a_join_without_room_leaves_an_empty_consumer_group_as_it_is(
+    make_driver, limit: str, error: ErrorCode
+) -> None:
+    driver = make_driver(**{limit: 10_000})
+    consumer = ConsumerStub(driver, "a")
+    consumer.join()
+    consumer.leave()
+    before = driver.saved()
+    call = driver.join("g", protocols=of_many_topics(5_000))
+    assert (call.error, call.result.member_id) == (error, "")
+    assert driver.saved() == before
+    assert driver.list_groups()["g"].group_type == "consumer"
+
+
+def test_a_join_with_wrong_protocols_makes_an_empty_consumer_group_classic_as_in_kafka(
+    driver,
+) -> None:
+    consumer = ConsumerStub(driver, "a")
+    consumer.join()
+    consumer.leave()
+    assert driver.join("g", protocols=()).error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert driver.list_groups()["g"].group_type == "classic"
