@@ -148,8 +148,8 @@ def _interval_ms(shard: ShardState, group: ConsumerGroup) -> int:
 
 
 def work_done(shard: ShardState, group: ConsumerGroup, work: Work, outcome: WorkOutcome) -> bool:
-    """Record the target that was computed. If the computation failed, keep the old target. If the
-    group already has a newer target, do nothing. Return True in these three cases.
+    """Record the target that was computed. If the computation failed, keep the old target. Return
+    True in both cases.
 
     Return False if the group does not wait for this computation: an earlier group with the same id
     began it.
@@ -159,8 +159,7 @@ def work_done(shard: ShardState, group: ConsumerGroup, work: Work, outcome: Work
     if computation is None or computation.spec is not work.spec:
         return False
     group.computation = None
-    if computation.epoch <= group.epochs.target:
-        return True
+    assert computation.epoch > group.epochs.target, "one computation of a target runs at a time"
     if isinstance(outcome, WorkFailed):
         _retry_later(shard, group, computation, outcome)
     else:
