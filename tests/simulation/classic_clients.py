@@ -99,6 +99,13 @@ class ClassicClient:
             with suppress(Disconnected):
                 await self.world.ask(LeaveGroup(self.group_id, leaving, self._client))
 
+    @property
+    def leads(self) -> bool:
+        """True if the answer to its last join said that it leads a classic group. Then it watches
+        the topics of all members.
+        """
+        return bool(self._members)
+
     def failure(self) -> BaseException | None:
         """Return the error that ended it, if it was not stopped."""
         if not self._task.done() or self._task.cancelled():
@@ -219,6 +226,9 @@ class ClassicClient:
             self.is_fenced = True
         elif code is ErrorCode.UNKNOWN_MEMBER_ID:
             self.member_id = ""
+        elif code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL:
+            self.world.refused(self)
+            await asyncio.sleep(1)  # its user starts it again
         else:
             assert code in JOIN_AGAIN or code in RETRIABLE, code
             await asyncio.sleep(self.world.random.uniform(0.1, 0.5))

@@ -173,6 +173,8 @@ class ConsumerClient:
             self._is_full = True
             await asyncio.sleep(self.world.random.uniform(0.1, 0.5))
         elif code in OVER:
+            if code is ErrorCode.GROUP_ID_NOT_FOUND and self.epoch == JOIN_EPOCH:
+                self.world.refused(self)
             self._abandon()
         elif code is ErrorCode.UNRELEASED_INSTANCE_ID:
             await asyncio.sleep(1)  # its user starts it again

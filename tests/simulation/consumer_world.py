@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from random import Random
-from typing import Any
+from typing import Any, Final, TypeAlias
 
 from groupkeeper.coordinator.cluster.topics import ConfiguredTopic, Topics
 from groupkeeper.coordinator.core.classic.group import ClassicGroup
@@ -21,7 +21,14 @@ from groupkeeper.coordinator.core.cluster.image import TopicImage, TopicInfo
 from groupkeeper.coordinator.core.consumer.assignment_work import AssignmentWork, compute
 from groupkeeper.coordinator.core.consumer.group import ConsumerGroup
 from groupkeeper.coordinator.core.errors import ErrorCode
-from groupkeeper.coordinator.core.events import Event, MemberEvicted, MemberLeave
+from groupkeeper.coordinator.core.events import (
+    Event,
+    GroupConverted,
+    MemberEvicted,
+    MemberJoin,
+    MemberLeave,
+)
+from groupkeeper.coordinator.core.group_type import GroupType
 from groupkeeper.coordinator.core.limits import CoreLimits
 from groupkeeper.coordinator.core.now import Now
 from groupkeeper.coordinator.core.records import SavedGroup
@@ -52,7 +59,15 @@ COMPUTATION_S = (0.0, 0.05, 1.0, 10.0, 70.0)
 """How long computations take at most. A daemon ends them earlier; a session and the time to give up
 partitions are shorter than the last one."""
 
+POLICIES: Final = {3: "upgrade", 7: "downgrade", 11: "disabled"}
+"""Seed modulo 16 -> the migration policy of its world. All other worlds allow both conversions."""
+
+UPGRADES: Final = ("bidirectional", "upgrade")
+DOWNGRADES: Final = ("bidirectional", "downgrade")
+"""The policies that allow a downgrade. ``UPGRADES`` has those that allow an upgrade."""
+
 Partition = tuple[str, int]
+AnyClient: TypeAlias = ConsumerClient | ClassicClient
 
 
 class FlakyMemory(MemoryOffsetStorage):
@@ -131,6 +146,7 @@ class CheckedConsumerShard(Shard):
         try:
             check(self)
             self._check_epochs()
+            self._check_protocols()
         except AssertionError as error:
             self.world.problems.append(_where(error))
         return step
@@ -145,6 +161,17 @@ class CheckedConsumerShard(Shard):
                     goes_on = was[0] <= now[0] and was[1] <= now[1]
                     assert goes_on, f"{group.group_id}: from epochs {was} back to {now}"
                 self._epochs[group.group_id] = group, now
+
+    def _check_protocols(self) -> None:
+        """Check that each consumer group has members of the protocols that its policy allows."""
+        for group in self.groups.values():
+            if isinstance(group, ConsumerGroup) and group.members:
+                policy = self.world.policy
+                is_mixed = any(m.fields.classic is not None for m in group.members.values())
+                assert policy != "disabled" or not is_mixed, f"{group.group_id} is mixed"
+                assert policy not in DOWNGRADES or not _is_left_alone(group), (
+                    f"{group.group_id} has only classic members, and was not converted"
+                )
 
     def _check_hurried(self, request: Any, result: Any) -> None:
         """Check that an answer that does not wait for the store tells the client nothing new."""
@@ -218,10 +245,14 @@ class ConsumerWorld:
         self.is_at_peace = False
         self.life = 0
         """The number of the process. Even while there is none."""
-        self.clients: list[ConsumerClient | ClassicClient] = []
+        self.clients: list[AnyClient] = []
         self.partitions = {"orders": 6, "extra": 3}
         self.is_mixed = seed % 2 == 1
         """Clients of both protocols are in the same groups."""
+        self.policy = POLICIES.get(seed % 16, "bidirectional")
+        """The migration policy of each process."""
+        self.replaces_last = seed % 8 == 5 or seed % 16 in POLICIES
+        """A classic client comes in the place of the last member of the consumer protocol."""
         self.computes_elsewhere = random.random() < 0.5
         self.follows_later = seed % 4 < 2
         """Each target counts as large."""
@@ -232,7 +263,9 @@ class ConsumerWorld:
         self.coordinator: GroupCoordinator
         self.gate: Gate
         self.topics: Topics
-        self._holders: dict[tuple[str, Partition], ConsumerClient | ClassicClient] = {}
+        self._holders: dict[tuple[str, Partition], AnyClient] = {}
+        self._replacements: dict[str, int] = {}
+        """Static member that came in the place of another one -> the generation or epoch then."""
         self._pending: list[Call] = []
         self._minted = 0
 
@@ -248,6 +281,7 @@ class ConsumerWorld:
             retry_min_ms=50,
             retry_max_ms=500,
             consumer_assignment_interval_ms=self.assignment_interval_ms,
+            consumer_migration_policy=self.policy,
             rebalance_protocols=("classic", "consumer"),
         )
         topics = self.topics = Topics(
@@ -306,9 +340,7 @@ class ConsumerWorld:
 
     # --- what clients tell ---
 
-    def took(
-        self, client: ConsumerClient | ClassicClient, partitions: Collection[Partition]
-    ) -> None:
+    def took(self, client: AnyClient, partitions: Collection[Partition]) -> None:
         """Note that a client begins to consume. Nobody else may do so."""
         for partition in partitions:
             holder = self._holders.setdefault((client.group_id, partition), client)
@@ -317,22 +349,48 @@ class ConsumerWorld:
                     f"{partition} is held by {holder.member_id} and {client.member_id}"
                 )
 
-    def released(
-        self, client: ConsumerClient | ClassicClient, partitions: Collection[Partition]
-    ) -> None:
+    def released(self, client: AnyClient, partitions: Collection[Partition]) -> None:
         """Note that a client has stopped to consume."""
         for partition in partitions:
             if self._holders.get((client.group_id, partition)) is client:
                 del self._holders[client.group_id, partition]
 
     def durable(self, events: Sequence[Event]) -> None:
-        """Learn who was removed: it holds nothing any more, whether it knows that or not."""
+        """Learn who was removed: it holds nothing any more, whether it knows that or not. Learn who
+        was replaced, and which groups were converted.
+        """
         for event in events:
             if isinstance(event, MemberEvicted | MemberLeave):
                 self.seen[type(event).__name__] += 1
                 for client in self.clients:
                     if client.member_id == event.member_id:
                         client.removed()
+            elif isinstance(event, MemberJoin) and event.replaces is not None:
+                self._replacements[event.member_id] = event.generation_id
+            elif isinstance(event, GroupConverted):
+                self._converted(event, events)
+
+    def _converted(self, event: GroupConverted, events: Sequence[Event]) -> None:
+        """Check that the policy allows a conversion. ``events`` are those of the same step."""
+        how = " empty" if not event.members else ""
+        if any(isinstance(each, MemberJoin) and each.replaces is not None for each in events):
+            how = " by replacement"
+        self.seen[f"converted to {event.to_type}{how}"] += 1
+        allowed = UPGRADES if event.to_type == GroupType.CONSUMER.value else DOWNGRADES
+        if event.members and self.policy not in allowed:
+            self.problems.append(f"converted under the policy {self.policy}: {event}")
+
+    def refused(self, client: AnyClient) -> None:
+        """Note that a client may not join a group of the other type. Only a policy forbids it."""
+        self.seen[f"{type(client).__name__} refused"] += 1
+        if not self._may_be_refused(client):
+            self.problems.append(f"{client.member_id} is refused under the policy {self.policy}")
+
+    def _may_be_refused(self, client: AnyClient) -> bool:
+        """Return True if the policy keeps the client out of groups of the other type."""
+        if isinstance(client, ConsumerClient):
+            return self.policy not in UPGRADES
+        return self.policy == "disabled"
 
     def mint(self, prefix: str) -> str:
         """Return a new id."""
@@ -373,21 +431,61 @@ class ConsumerWorld:
 
     def check_peace(self) -> None:
         """Check that each group is Stable, and that its clients hold every partition once."""
-        image = self.coordinator._owner.slots[0].shard.image  # type: ignore[union-attr]
         for group in self.groups():
-            clients = [c for c in self.clients if c.group_id == group.group_id]
+            everyone = [c for c in self.clients if c.group_id == group.group_id]
+            clients = [c for c in everyone if c.member_id in group.members]
             assert {c.member_id for c in clients} == set(group.members), group.group_id
+            for client in everyone:
+                if client not in clients:
+                    self._check_kept_out(group, client)
             if isinstance(group, ConsumerGroup):
                 for client in clients:
                     member = group.members[client.member_id]
                     has = {(t, n) for t, parts in member.current.assigned.items() for n, _ in parts}
                     assert client.held == has, f"{client.member_id} holds {client.held}, has {has}"
-            infos = [i for i in image.by_name.values() if any(c.reads(i.name) for c in clients)]
-            wanted = {(info.topic_id, n) for info in infos for n in range(info.partitions)}
             held = [partition for client in clients for partition in client.held]
             assert len(held) == len(set(held))
-            assert not clients or set(held) == wanted, f"{group.group_id}: {held}"
-            assert group.state.value in ("Stable", "Empty"), f"{group.group_id}: {group.state}"
+            if not _is_left_alone(group):
+                self._check_all_held(group, clients, set(held))
+                assert group.state.value in ("Stable", "Empty"), f"{group.group_id}: {group.state}"
+
+    def _check_kept_out(self, group: ClassicGroup | ConsumerGroup, client: AnyClient) -> None:
+        """Check that a client is rightly no member: the group has the other type, and the policy
+        forbids the conversion.
+        """
+        has_own_type = isinstance(group, ConsumerGroup) == isinstance(client, ConsumerClient)
+        is_kept_out = not has_own_type and len(group.members) > 0 and self._may_be_refused(client)
+        assert is_kept_out, f"{client.member_id} is no member of {group.group_id}"
+        assert not client.held, f"{client.member_id} is no member, and holds {client.held}"
+
+    def _check_all_held(
+        self,
+        group: ClassicGroup | ConsumerGroup,
+        clients: Sequence[AnyClient],
+        held: set[Partition],
+    ) -> None:
+        """Check that the clients hold what they subscribe to.
+
+        In a Stable classic group, a client that comes in the place of a static member begins no
+        rebalance, even if it subscribes to other topics (docs/spec/edge-cases.md#edge-55). So until
+        the next rebalance the group has the assignment of the former subscriptions. And if the
+        leader was replaced, or does not know that it leads, nobody sees that topics have changed.
+        """
+        image = self.coordinator._owner.slots[0].shard.image  # type: ignore[union-attr]
+        wanted = _partitions(image, clients)
+        if held == wanted or not clients:
+            return
+        assert isinstance(group, ClassicGroup), f"{group.group_id}: {held}, not {wanted}"
+        newcomers = [
+            client
+            for client in clients
+            if self._replacements.get(client.member_id) == group.generation_id
+        ]
+        others = [client for client in clients if client not in newcomers]
+        if any(isinstance(each, ClassicClient) and each.leads for each in others):
+            topics = {topic for topic, _ in _partitions(image, others)}
+            odd = {(topic, n) for topic, n in held ^ wanted if topic in topics or not newcomers}
+            assert not odd, f"{group.group_id}: {held}, not {wanted}"
 
     async def check_stored(self) -> None:
         """End the process cleanly. Check that a load returns what was live."""
@@ -408,6 +506,24 @@ class ConsumerWorld:
                     shard.apply(record)
             loaded |= {group_id: shard.saved(group_id) for group_id in shard.groups}
         assert _comparable(loaded) == _comparable(live)
+
+
+def _is_left_alone(group: ClassicGroup | ConsumerGroup) -> bool:
+    """Return True if a consumer group has only classic members, because the policy forbids the
+    downgrade. Only a join gives it a new target (docs/spec/migration.md#downgrade).
+    """
+    members = [*group.members.values()]
+    return (
+        isinstance(group, ConsumerGroup)
+        and len(members) > 0
+        and all(m.fields.classic is not None for m in members)
+    )
+
+
+def _partitions(image: TopicImage, clients: Sequence[AnyClient]) -> set[Partition]:
+    """Return the partitions of all topics that the clients subscribe to."""
+    read = [i for i in image.by_name.values() if any(c.reads(i.name) for c in clients)]
+    return {(info.topic_id, number) for info in read for number in range(info.partitions)}
 
 
 def _where(error: AssertionError) -> str:

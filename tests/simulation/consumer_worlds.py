@@ -16,6 +16,8 @@ from tests.simulation.consumer_world import ConsumerWorld, new_topic
 GROUPS = 3
 ROUNDS = 15
 PEACE_S = 300
+LAST_S = 100
+"""When the sessions of static members that have left have ended."""
 MOST_TURNS = 300_000
 SUBSCRIPTIONS: tuple[tuple[tuple[str, ...], str | None], ...] = (
     (("orders",), None),
@@ -48,7 +50,9 @@ async def _run(world: ConsumerWorld) -> Counter[str]:
     for number in range(GROUPS):
         for position in range(random.randrange(1, 5)):
             _add(world, f"group-{number}", f"static-{number}" if position == 0 else None)
-    for _ in range(ROUNDS):
+    for number in range(ROUNDS):
+        if world.replaces_last and number == ROUNDS // 2:
+            await _replace_last(world)
         await asyncio.sleep(random.choice((0.1, 2.0, 10.0, 60.0)) * random.random())
         await _trouble(world)
         world.check()
@@ -105,6 +109,27 @@ async def _replace(world: ConsumerWorld, *, is_clean: bool) -> None:
     await (client.leave() if is_clean else client.crash())
     if client.instance_id is not None or len(world.clients) < GROUPS or world.random.random() < 0.7:
         _add(world, client.group_id, client.instance_id)
+
+
+async def _replace_last(world: ConsumerWorld) -> None:
+    """Leave one member of the consumer protocol in a group, a static one. A classic client comes in
+    its place. If the policy allows it, this makes the group a classic one.
+    """
+    random = world.random
+    world.trouble = random.choice((0.0, 0.1))
+    group_id = f"group-{random.randrange(GROUPS)}"
+    last = ConsumerClient(world, group_id, "last", *SUBSCRIPTIONS[0])
+    world.clients += [last, ClassicClient(world, group_id, None, SUBSCRIPTIONS[1][0])]
+    for client in [c for c in world.clients if c.group_id == group_id and c is not last]:
+        if isinstance(client, ConsumerClient):
+            world.clients.remove(client)
+            await client.leave()
+    await asyncio.sleep(LAST_S)
+    world.clients.remove(last)
+    await (last.leave() if random.random() < 0.5 else last.crash())
+    topics, _ = random.choice(SUBSCRIPTIONS[:2])
+    world.clients.append(ClassicClient(world, group_id, last.instance_id, topics))
+    await asyncio.sleep(random.choice((0.0, 1.0, 30.0)))
 
 
 async def _replace_fenced(world: ConsumerWorld) -> None:

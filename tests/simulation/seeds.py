@@ -41,5 +41,7 @@ CONSUMERS_IN_TESTS: Final = 12
 CONSUMERS_FOUND: Final[Mapping[int, str]] = {
     63: "what a member had acknowledged did not count if its heartbeat had to wait for an "
     "assignment",
+    65: "the worlds: a newcomer with other topics in the place of the static leader of a Stable "
+    "classic group, which then keeps its assignment",
 }
 """As ``FOUND``, for worlds of consumer groups."""

@@ -16,3 +16,16 @@ def test_consumer_world(seed: int) -> None:
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_seed_is_one_world_of_consumers(seed: int) -> None:
     assert run_consumer_world(seed) == run_consumer_world(seed)
+
+
+@pytest.mark.parametrize(
+    ("seed", "happened"),
+    [
+        (3, "converted to classic empty"),  # the policy is "upgrade"
+        (7, "ConsumerClient refused"),  # "downgrade"
+        (11, "ClassicClient refused"),  # "disabled"
+        (13, "converted to classic by replacement"),  # "bidirectional"
+    ],
+)
+def test_worlds_have_every_policy_and_conversion(seed: int, happened: str) -> None:
+    assert run_consumer_world(seed)[happened]
