@@ -704,6 +704,49 @@ DECISIONS: tuple[Decision, ...] = (
             ),
         ),
     ),
+    Decision(
+        "An old instance id is free",
+        "ConsumerGroupHeartbeat",
+        "all",
+        "the answer to a join",
+        "A member of a consumer group that joins again, with its own member id and another "
+        "instance id, has only the new one. Kafka keeps the old one for it, too: a join with the "
+        "old one gets UNRELEASED_INSTANCE_ID, and UNKNOWN_MEMBER_ID after that member has left. "
+        "Kafka also gives the member itself no partitions until the next epoch. No client that "
+        "was tested changes its instance id.",
+        (
+            _rule(
+                "a_static_member_joins_under_another_instance_id",
+                "consumer_group_heartbeat",
+                "assignment.topic_partitions",
+                _ours_alone,
+            ),
+            _rule(
+                "a_static_member_joins_under_another_instance_id",
+                "consumer_group_heartbeat",
+                "error_code",
+                _is(111, 0),
+            ),
+            _rule(
+                "a_static_member_joins_under_another_instance_id",
+                "consumer_group_heartbeat",
+                "error_message",
+                _kafkas_alone,
+            ),
+            _rule(
+                "a_static_member_joins_under_another_instance_id",
+                "consumer_group_heartbeat",
+                "member_id|assignment",
+                _ours_alone,
+            ),
+            _rule(
+                "a_static_member_joins_under_another_instance_id",
+                "consumer_group_heartbeat",
+                "member_epoch|heartbeat_interval",
+                lambda kafka, ours: kafka == 0 < ours,
+            ),
+        ),
+    ),
 )
 """In the order of docs/understand/differences.md, which numbers them."""
 

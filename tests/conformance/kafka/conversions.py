@@ -362,3 +362,44 @@ def a_member_that_changed_its_protocol_votes_for_its_assignor(case: Case) -> Non
     a.leave()
     Member(case, "c").join(server_assignor=None)
     look(case)
+
+
+@edge(58)
+def a_classic_member_joins_under_another_instance_id(case: Case) -> None:
+    a, b = Member(case, "a"), Member(case, "b", instance="held")
+    a.join()
+    b.join()
+    classic = case.person("classic")
+    case.join(classic, version=9, instance="i")
+    case.join(classic, version=9, instance="j")
+    case.join(classic, version=9, instance="held")
+    look(case)
+    case.join(classic, version=9)  # by its member id alone
+    look(case)
+    case.join(classic, version=9, instance="i")
+    case.join(case.person("other"), version=9, instance="i")
+    look(case)
+
+
+@edge(58)
+def a_dynamic_classic_member_joins_with_an_instance_id(case: Case) -> None:
+    Member(case, "a").join()
+    classic = case.person("classic")
+    case.join(classic, version=9, member_id=f"{case.group}-z")
+    case.join(classic, version=9, instance="i")
+    look(case)
+
+
+@edge(113)
+def an_id_that_a_consumer_group_only_handed_out(case: Case) -> None:
+    a = Member(case, "a")
+    a.join()
+    classic = case.person("classic")
+    version = case.v("join_group", 4)
+    assert case.join(classic, version=version)["error_code"] == 79
+    look(case)
+    a.heartbeat()
+    case.heartbeat(classic, generation=a.epoch)
+    case.leave(classic)
+    case.join(classic, version=version, member_id=f"{case.group}-made-up")
+    look(case)

@@ -20,6 +20,23 @@ def computes_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(assignment_work, "LARGE_US", -1)
 
 
+def test_an_id_that_a_consumer_group_hands_out_is_not_reserved(driver):
+    """docs/spec/edge-cases.md#edge-113; testJoiningConsumerGroupWithNewDynamicMember."""
+    consumer = ConsumerStub(driver, "a")
+    consumer.join()
+    before = driver.shard.saved("g"), driver.list_groups()
+    call = driver.join("g", "", protocols=subscribed(), version=4)
+    assert call.error is ErrorCode.MEMBER_ID_REQUIRED
+    handed_out = call.result.member_id
+    assert handed_out
+    assert (driver.shard.saved("g"), driver.list_groups()) == before
+    assert driver.heartbeat("g", handed_out, 2).error is ErrorCode.UNKNOWN_MEMBER_ID
+    (left,) = driver.leave("g", handed_out).result.members
+    assert left.error is ErrorCode.UNKNOWN_MEMBER_ID
+    for member_id in (handed_out, "made up"):
+        assert driver.join("g", member_id, protocols=subscribed(), version=4).error is NONE
+
+
 @pytest.mark.usefixtures("computes_elsewhere")
 def test_a_heartbeat_that_waits_is_answered_when_its_member_joins_by_the_classic_protocol(driver):
     waiting = ConsumerStub(driver, "a").join()

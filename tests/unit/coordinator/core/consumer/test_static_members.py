@@ -84,6 +84,20 @@ def test_an_instance_id_in_use_is_refused(driver) -> None:
     assert other.send(member_epoch=3).error is ErrorCode.UNKNOWN_MEMBER_ID
 
 
+def test_a_member_that_joins_under_another_instance_id_no_longer_has_the_old_one(driver) -> None:
+    """docs/understand/differences.md#an-old-instance-id-is-free."""
+    a, _ = two_members(driver)
+    held = a.partitions()
+    a.instance_id = "j"
+    assert a.join().error is NONE
+    assert (a.epoch, a.partitions()) == (3, held)
+    other = ConsumerStub(driver, "other", instance_id="i")
+    assert other.join().error is NONE
+    assert ConsumerStub(driver, "third", instance_id="j").join().error is (
+        ErrorCode.UNRELEASED_INSTANCE_ID
+    )
+
+
 def test_a_group_whose_only_member_left_for_now_is_not_empty(driver) -> None:
     """docs/spec/edge-cases.md#edge-108."""
     a = ConsumerStub(driver, "a", instance_id="i")
