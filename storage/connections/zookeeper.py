@@ -32,6 +32,7 @@ from groupkeeper.storage.connections.zookeeper_client import (
     new_client,
     refusal,
     stop_client,
+    why_not_connected,
 )
 from groupkeeper.storage.connections.zookeeper_errors import (
     NodeChanged,
@@ -128,10 +129,12 @@ class ZooKeeperSession:
             async with asyncio.timeout(self._settings.connect_timeout_ms / 1000):
                 await self._begin()
         except TimeoutError:
+            reason = self.why_not_connected
             await self.close()
             raise ServerUnreachable(
                 f"{self._settings.address}: no ZooKeeper session within "
                 f"{self._settings.connect_timeout_ms} ms; is a server running there?"
+                + (reason and f" ({reason})")
             ) from None
         except BaseException:
             await self.close()
@@ -173,6 +176,11 @@ class ZooKeeperSession:
     def timeout_ms(self) -> int:
         """How long the servers keep a session without a request. The servers decide this value."""
         return round(self._timeout_s * 1000)
+
+    @property
+    def why_not_connected(self) -> str:
+        """Why the last attempt to connect failed; "" if it succeeded."""
+        return why_not_connected(self._client)
 
     @property
     def why_ended(self) -> ZooKeeperError | None:

@@ -100,8 +100,23 @@ def _patience_s(timeout: float) -> float:
 class _Handler(kazoo.handlers.threading.SequentialThreadingHandler):  # type: ignore[misc]
     """kazoo's threads, with a time limit for each attempt to connect."""
 
+    failure: Exception | None = None
+    """Why the last attempt to connect failed. None if it succeeded, or if there was none."""
+
     def create_connection(self, *args: Any, timeout: float, **named: Any) -> Any:
-        return super().create_connection(*args, timeout=_patience_s(timeout), **named)
+        try:
+            return super().create_connection(*args, timeout=_patience_s(timeout), **named)
+        except Exception as error:
+            self.failure = error
+            raise
+
+
+def why_not_connected(client: Any) -> str:
+    """Return why the last attempt of a client to connect failed, such as a certificate that is not
+    trusted. Return "" if it succeeded. kazoo only logs it, and tries again.
+    """
+    failure = client.handler.failure
+    return "" if failure is None else str(failure) or type(failure).__name__
 
 
 def _watch_handshakes(client: Any, negotiated: Callable[[int], None]) -> None:
@@ -114,7 +129,12 @@ def _watch_handshakes(client: Any, negotiated: Callable[[int], None]) -> None:
     invoke = connection._invoke
 
     def limited_invoke(timeout: float, request: Any, xid: int | None = None) -> Any:
-        answer = invoke(_patience_s(timeout), request, xid)
+        try:
+            answer = invoke(_patience_s(timeout), request, xid)
+        except Exception as error:
+            client.handler.failure = error
+            raise
+        client.handler.failure = None
         if isinstance(answer, tuple) and getattr(answer[0], "time_out", 0) > 0:
             negotiated(answer[0].time_out)
         return answer

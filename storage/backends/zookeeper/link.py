@@ -55,6 +55,8 @@ class ZooKeeperLink:
         self._settings = settings
         self._timeout_s = timeout_s
         self._session: ZooKeeperSession | None = None
+        self._newest: ZooKeeperSession | None = None
+        """The session that was begun last, even if it has never connected."""
         self._opening = asyncio.Lock()
         self._closing: set[asyncio.Task[None]] = set()
 
@@ -77,9 +79,11 @@ class ZooKeeperLink:
                 with self._sent.of(call):
                     return await work(session)
         except TimeoutError:
+            reason = "" if self._newest is None else self._newest.why_not_connected
             self.drop()
             raise StoreBusy(
                 f"{self._name}: no answer from the server within {limit_s:.1f} s"
+                + (reason and f": {reason}")
             ) from None
         except ZooKeeperError as error:
             if isinstance(error, _GONE):
@@ -125,7 +129,7 @@ class ZooKeeperLink:
             return session
 
     async def _new_session(self) -> ZooKeeperSession:
-        session = ZooKeeperSession(self._settings, self._sent.count)
+        session = self._newest = ZooKeeperSession(self._settings, self._sent.count)
         await session.open()
         try:
             await _catch_up(session)

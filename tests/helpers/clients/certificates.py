@@ -8,15 +8,15 @@ from pathlib import Path
 from tests.helpers.clients.ecosystem import need
 
 
-def make_certificates(folder: Path) -> None:
+def make_certificates(folder: Path, names: str = "IP:127.0.0.1,DNS:localhost") -> None:
     """Write an authority's certificate into ``folder``, and the certificates and keys of a server
-    and a client that it signed.
+    and a client that it signed. They are valid for ``names``.
     """
     openssl = need("openssl", "openssl")
     new = "req -newkey rsa:2048 -nodes -sha256"
     steps = [f"{new} -x509 -days 2 -subj /CN=authority -keyout ca.key -out ca.pem"]
     for name in ("server", "client"):
-        (folder / f"{name}.ext").write_text("subjectAltName=IP:127.0.0.1,DNS:localhost\n")
+        (folder / f"{name}.ext").write_text(f"subjectAltName={names}\n")
         steps += [
             f"{new} -subj /CN={name} -keyout {name}.key -out {name}.csr",
             f"x509 -req -days 2 -in {name}.csr -CA ca.pem -CAkey ca.key -CAcreateserial"
