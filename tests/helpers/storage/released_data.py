@@ -26,6 +26,7 @@ from groupkeeper.coordinator.core.requests.consumer import (
     ConsumerGroupDescribe,
     ConsumerGroupHeartbeat,
 )
+from groupkeeper.coordinator.core.requests.membership import Heartbeat, JoinGroup, SyncGroup
 from groupkeeper.coordinator.core.requests.topics import (
     AlterGroupConfigs,
     ChangeTopics,
@@ -40,9 +41,12 @@ from groupkeeper.coordinator.embed.messages import (
 )
 from groupkeeper.coordinator.runtime.settings import CoordinatorConfig
 from groupkeeper.coordinator.version import VERSION
+from groupkeeper.protocol.consumer_protocol import decode_assignment
 from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
 from groupkeeper.storage.event_log.sealing.sealer import SealSettings
 from groupkeeper.storage.event_log.sealing.storage import SealedStorage
+from tests.helpers.core.mixed_groups import assigned, subscribed
+from tests.helpers.core.shard_driver import a_join
 from tests.helpers.printed.printed_docs import ROOT
 from tests.helpers.runtime.embedded import join, sync
 
@@ -125,10 +129,19 @@ async def _live(coordinator: GroupCoordinator) -> None:
     await _commit(coordinator, "short-lived", "orders", 5)
     await coordinator.delete_groups("short-lived")
     await _begin_to_reconcile(coordinator)
+    await _begin_to_reconcile_both_protocols(coordinator)
+    await _resolve_patterns(coordinator)
 
 
 CONSUMER_GROUP = "reconciling"
 CONSUMERS = ("a", "b")
+MIXED_GROUP = "mixed"
+REVOKING, WAITING, LIVE, LEFT = "revoking", "waiting", "live", "left"
+"""The members of the mixed group. The first two are classic ones. All but ``WAITING`` are static,
+with their id as their instance id.
+"""
+PATTERN_GROUP = "patterns"
+MATCHED, UNMATCHED = "matched", "unmatched"
 
 
 def consumer_heartbeat(member_id: str, epoch: int, **changes: Any) -> ConsumerGroupHeartbeat:
@@ -141,12 +154,12 @@ def consumer_heartbeat(member_id: str, epoch: int, **changes: Any) -> ConsumerGr
         )
     )
     return ConsumerGroupHeartbeat(
-        group_id=CONSUMER_GROUP,
         member_id=member_id,
         member_epoch=epoch,
         new_member_id="",
         client=CLIENT,
         **{
+            "group_id": CONSUMER_GROUP,
             **unchanged,
             "rebalance_timeout_ms": -1,
             **(joins | {"owned": ()} if epoch == 0 else {}),
@@ -172,6 +185,93 @@ async def _begin_to_reconcile(coordinator: GroupCoordinator) -> None:
         client_id="app",
     )
     (await coordinator.commit_offsets(request)).raise_for_error()
+
+
+def classic_join(member_id: str, *owned: int) -> JoinGroup:
+    """Return a JoinGroup of a classic member of the mixed group, which owns these partitions."""
+    return a_join(
+        MIXED_GROUP,
+        "" if member_id == REVOKING and not owned else member_id,
+        new_member_id=member_id,
+        group_instance_id=_instance_id(member_id),
+        protocols=subscribed(*owned),
+        session_timeout_ms=NOBODY_LEAVES_MS,
+        rebalance_timeout_ms=NOBODY_LEAVES_MS,
+        client=CLIENT,
+    )
+
+
+def classic_sync(member_id: str, generation_id: int, assignment: bytes | None = None) -> SyncGroup:
+    """Return a SyncGroup of a classic member of the mixed group. A leader assigns to itself."""
+    return SyncGroup(
+        group_id=MIXED_GROUP,
+        generation_id=generation_id,
+        member_id=member_id,
+        group_instance_id=_instance_id(member_id),
+        protocol_type="consumer",
+        protocol_name="range",
+        assignments=() if assignment is None else ((member_id, assignment),),
+        client=CLIENT,
+    )
+
+
+def classic_heartbeat(member_id: str, generation_id: int) -> Heartbeat:
+    """Return a Heartbeat of a classic member of the mixed group."""
+    return Heartbeat(MIXED_GROUP, generation_id, member_id, _instance_id(member_id), CLIENT)
+
+
+def _instance_id(member_id: str) -> str | None:
+    return None if member_id == WAITING else member_id
+
+
+async def _begin_to_reconcile_both_protocols(coordinator: GroupCoordinator) -> None:
+    """Leave a consumer group with members of both protocols. A classic member has not given up the
+    partitions for which the others wait. One static member has left for a short time.
+    """
+    first = await coordinator.ask(classic_join(REVOKING))
+    everything = assigned(*range(6))
+    synced = await coordinator.ask(classic_sync(REVOKING, first.generation_id, everything))
+    assert synced.error is ErrorCode.NONE
+    for member_id in (LIVE, LEFT):
+        joins = consumer_heartbeat(member_id, 0, group_id=MIXED_GROUP, group_instance_id=member_id)
+        assert (await coordinator.ask(joins)).error is ErrorCode.NONE
+    again = await coordinator.ask(classic_join(REVOKING, *range(6)))
+    assert again.generation_id == first.generation_id  # it must give up partitions first
+    joined = await coordinator.ask(classic_join(WAITING))
+    synced = await coordinator.ask(classic_sync(WAITING, joined.generation_id))
+    assert decode_assignment(synced.assignment).partitions == {}
+    leaves = consumer_heartbeat(LEFT, -2, group_id=MIXED_GROUP, group_instance_id=LEFT)
+    assert (await coordinator.ask(leaves)).error is ErrorCode.NONE
+
+
+async def _resolve_patterns(coordinator: GroupCoordinator) -> None:
+    """Make a group with two patterns: one matches a topic, the other one matches none."""
+    for member_id, pattern in ((MATCHED, "pay.*"), (UNMATCHED, "absent.*")):
+        joins = consumer_heartbeat(
+            member_id,
+            0,
+            group_id=PATTERN_GROUP,
+            subscribed_topic_names=(),
+            subscribed_topic_regex=pattern,
+        )
+        assert (await coordinator.ask(joins)).error is ErrorCode.NONE
+        if member_id == MATCHED:
+            await until_epoch(coordinator, PATTERN_GROUP, 2)
+    beats = consumer_heartbeat(MATCHED, 1, group_id=PATTERN_GROUP)
+    told = await coordinator.ask(beats)
+    assert told.member_epoch == 2
+    assert told.assignment
+
+
+async def until_epoch(coordinator: GroupCoordinator, group_id: str, epoch: int) -> None:
+    """Wait until the group has this epoch: until the topics of its patterns are found."""
+    async with asyncio.timeout(60):
+        while await _epoch(coordinator, group_id) < epoch:  # noqa: ASYNC110 - no event tells it
+            await asyncio.sleep(0.01)
+
+
+async def _epoch(coordinator: GroupCoordinator, group_id: str) -> int:
+    return (await coordinator.ask(ConsumerGroupDescribe(group_id))).group_epoch
 
 
 async def _live_on(coordinator: GroupCoordinator) -> None:
