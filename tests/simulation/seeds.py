@@ -41,6 +41,8 @@ CONSUMERS_IN_TESTS: Final = 12
 CONSUMERS_FOUND: Final[Mapping[int, str]] = {
     63: "what a member had acknowledged did not count if its heartbeat had to wait for an "
     "assignment",
+    379: "a static member that leaves for a short time after its session ended while its heartbeat "
+    "waited for an assignment: it was never evicted",
     65: "the worlds: a newcomer with other topics in the place of the static leader of a Stable "
     "classic group, which then keeps its assignment",
 }

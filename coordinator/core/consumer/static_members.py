@@ -52,6 +52,9 @@ def leave_for_now(shard: ShardState, group: ConsumerGroup, member: ConsumerGroup
         current.state, STATIC_LEAVE_EPOCH, current.previous_epoch, _from_now(current.assigned)
     )
     rebalance.record_current(shard, group, member, left, "member_leave")
+    if member.session.at is None:
+        # It ended while a heartbeat of the member was parked, which nothing answers any more.
+        shard.restart_session(member)
 
 
 def replace(

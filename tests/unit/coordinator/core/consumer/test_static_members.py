@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
+from groupkeeper.coordinator.core.consumer import assignment_work
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.events import MemberEvicted, MemberJoin
 from groupkeeper.coordinator.core.requests.admin import DeleteGroup
@@ -61,6 +64,21 @@ def test_a_member_that_left_for_now_keeps_what_it_has_until_its_session_ends(dri
     settle(driver, [b], rounds=6)
     assert b.partitions() == {*range(12)}
     assert [event.reason for event in driver.events_of(MemberEvicted)] == ["session_timeout"]
+
+
+def test_a_member_that_left_for_now_after_a_long_wait_is_evicted_all_the_same(
+    driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its session ended while its heartbeat waited for a target, and it stayed for that reason."""
+    a, b = two_members(driver)
+    monkeypatch.setattr(assignment_work, "LARGE_US", -1)
+    waiting = a.beat(subscribed_topic_names=("orders", "payments"))
+    assert waiting.parked
+    settle(driver, [b], rounds=60)
+    assert a.leave(-2).error is NONE
+    assert waiting.error is ErrorCode.UNKNOWN_MEMBER_ID
+    settle(driver, [b], rounds=60)
+    assert [event.member_id for event in driver.events_of(MemberEvicted)] == ["a"]
 
 
 def test_what_it_was_giving_up_is_free_at_once(driver) -> None:
