@@ -16,7 +16,15 @@ Ticket: TypeAlias = object
 """The receiver of an answer. The core returns it unchanged and never looks inside."""
 
 SMALL_RECORD_BYTES: Final = 200
-"""The estimated encoded size of a small record, such as ``GroupRemoved``."""
+"""The estimated encoded size of a small record, such as ``GroupRemoved``.
+
+The ids in it do not count, although each may have 32,767 bytes. Few steps have many small records,
+and these are limited elsewhere. A step of deadlines uses the size of each group, which has its ids
+(``Shard.expire``). A step that removes many members at once has the id of the group for each: so
+``repeated_id_bytes`` limits how many members a group with a long id has. The ids of members count
+in the size of their group. A new target has the id of its group once, and few heartbeats wait for
+it.
+"""
 
 
 class Reply(msgspec.Struct, frozen=True, gc=False):

@@ -22,7 +22,12 @@ from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.group_state import GroupState
 from groupkeeper.coordinator.core.group_type import GroupType
 from groupkeeper.coordinator.core.groups.census import Tally
-from groupkeeper.coordinator.core.groups.group import Group, Member, OffsetExpiry
+from groupkeeper.coordinator.core.groups.group import (
+    Group,
+    Member,
+    OffsetExpiry,
+    repeated_id_bytes,
+)
 from groupkeeper.coordinator.core.records import GroupMetadata, GroupRecord, SavedGroup
 from groupkeeper.coordinator.core.requests.admin import ListedGroup
 from groupkeeper.coordinator.core.requests.membership import (
@@ -232,7 +237,7 @@ class ClassicGroup(Group):
             self.support[protocol.name] += sign
             if not self.support[protocol.name]:
                 del self.support[protocol.name]
-        self.size_bytes += sign * member.size_bytes
+        self.size_bytes += sign * (member.size_bytes + repeated_id_bytes(self.group_id))
         self.tally.metadata_bytes += sign * member.metadata_bytes
 
     def park_join(self, member: ClassicMember, ticket: Ticket) -> Ticket | None:

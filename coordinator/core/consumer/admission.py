@@ -15,6 +15,7 @@ from groupkeeper.coordinator.core.consumer.member import ConsumerGroupMember, fi
 from groupkeeper.coordinator.core.consumer.subscriptions import names_bytes
 from groupkeeper.coordinator.core.consumer_records import ConsumerMemberFields, PartitionEpochs
 from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.groups.group import repeated_id_bytes
 from groupkeeper.coordinator.core.requests.consumer import (
     JOIN_EPOCH,
     ConsumerGroupHeartbeat,
@@ -167,7 +168,8 @@ def _room_refusal(
     held_bytes = 0 if member is None else member.size_bytes
     limits = shard.limits
     most_bytes = min(limits.max_group_bytes, limits.max_step_bytes)
-    fits = group.size_bytes + size_bytes - held_bytes <= most_bytes
+    id_bytes = repeated_id_bytes(group.group_id) if member is None else 0
+    fits = group.size_bytes + size_bytes + id_bytes - held_bytes <= most_bytes
     if not fits or not group.subscriptions.admits(fields.subscribed_topic_names):
         message = "The group would be too large to store with this member."
         return HeartbeatRefusal(ErrorCode.GROUP_MAX_SIZE_REACHED, message)

@@ -30,6 +30,7 @@ from groupkeeper.coordinator.core.dispatch import handles
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.events import MemberJoin, MemberLeave, quoted
 from groupkeeper.coordinator.core.group_type import GroupType
+from groupkeeper.coordinator.core.groups.group import repeated_id_bytes
 from groupkeeper.coordinator.core.request_events import add_refused_event
 from groupkeeper.coordinator.core.requests.membership import (
     Heartbeat,
@@ -138,8 +139,9 @@ def _has_room(shard: ShardState, group: ConsumerGroup, fields: ConsumerMemberFie
     size_bytes = fields_bytes(fields) + names_bytes(fields.subscribed_topic_names)
     member = group.members.get(fields.member_id)
     added_bytes = size_bytes - (0 if member is None else member.size_bytes)
+    id_bytes = repeated_id_bytes(group.group_id) if member is None else 0
     most_bytes = min(shard.limits.max_group_bytes, shard.limits.max_step_bytes)
-    fits = group.size_bytes + added_bytes <= most_bytes and group.subscriptions.admits(
+    fits = group.size_bytes + added_bytes + id_bytes <= most_bytes and group.subscriptions.admits(
         fields.subscribed_topic_names
     )
     return fits and shard.admits_metadata(size_bytes, added_bytes)

@@ -380,7 +380,7 @@ class ConsumerGroup(Group):
             yield from member.deadlines()
 
     def metadata_bytes(self) -> int:
-        return self._fields_bytes + self.subscriptions.size_bytes
+        return self._fields_bytes + self.subscriptions.size_bytes + self.repeated_bytes()
 
 
 _CHANGE: Final[dict[type, Callable[[ConsumerGroup, Any], None]]] = {

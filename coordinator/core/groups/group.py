@@ -36,6 +36,14 @@ SAVED_OFFSET_BYTES: Final = 128
 _SAVED_TOPIC_BYTES: Final = 16
 """An upper bound of the size of one saved topic, without its name and its offsets."""
 
+ID_REPEATS: Final = 4
+"""How many times a step may have the id of a group for each member: for a member of a consumer
+group that leaves, in two records (of the member and of its pattern) and two events.
+"""
+
+_LONG_ID_CHARS: Final = 256
+"""Clients have group ids of up to 249 characters. A longer one is counted."""
+
 _SHORT_CHARS: Final = 32
 """A longer text gets a close upper bound, and a shorter text only a rough one."""
 _LONGEST_ESCAPE: Final = 6
@@ -53,6 +61,18 @@ def text_bytes(text: str) -> int:
     data = text.encode()
     escaped = len(data) - len(data.translate(None, _ESCAPED))
     return len(data) + (_LONGEST_ESCAPE - 1) * escaped
+
+
+def repeated_id_bytes(group_id: str) -> int:
+    """Return the size that a long group id adds to the largest step, for each member of the group.
+
+    Each record and event of a member has the id of its group: if many members leave with one
+    request, one step repeats the id for each. The overhead of a member has room for ids of up to
+    ``_LONG_ID_CHARS``.
+    """
+    if len(group_id) <= _LONG_ID_CHARS:
+        return 0
+    return ID_REPEATS * (text_bytes(group_id) - _LONG_ID_CHARS)
 
 
 def topic_bytes(topic: str) -> int:
@@ -305,6 +325,12 @@ class Group(ABC):
         return (
             self.size_bytes + self.assigned_bytes + self.offset_bytes + self.offset_metadata_bytes
         )
+
+    def repeated_bytes(self) -> int:
+        """Return the size that a long id adds to the largest step of the group
+        (``repeated_id_bytes``).
+        """
+        return len(self.members) * repeated_id_bytes(self.group_id)
 
     def count_assigned(self, assigned_bytes: int) -> None:
         """Set the size of the saved assignments in bytes, here and in the tally."""

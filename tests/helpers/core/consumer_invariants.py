@@ -24,7 +24,7 @@ from groupkeeper.coordinator.core.consumer.subscriptions import (
     subscription_of,
 )
 from groupkeeper.coordinator.core.group_state import GroupState
-from groupkeeper.coordinator.core.groups.group import GROUP_OVERHEAD_BYTES
+from groupkeeper.coordinator.core.groups.group import GROUP_OVERHEAD_BYTES, repeated_id_bytes
 from groupkeeper.coordinator.core.requests.consumer import STATIC_LEAVE_EPOCH
 
 
@@ -115,6 +115,7 @@ def _check_subscriptions(group: ConsumerGroup, where: str) -> None:
 def _check_sizes(group: ConsumerGroup, where: str) -> None:
     members = group.members.values()
     metadata = sum(fields_bytes(m.fields) for m in members) + group.subscriptions.size_bytes
+    metadata += len(members) * repeated_id_bytes(group.group_id)
     assert group.metadata_bytes() == metadata, where
     assert group.size_bytes == GROUP_OVERHEAD_BYTES + 6 * len(group.group_id) + metadata, where
     assigned = sum(target_bytes(m.target) + current_bytes(m.current) for m in members)

@@ -15,6 +15,8 @@ import pytest
 from groupkeeper.coordinator.core.classic.member import encoded_bytes
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.requests.membership import LeavingMember
+from tests.helpers.core.consumer_members import ConsumerStub, settle
+from tests.helpers.core.mixed_groups import subscribed
 from tests.helpers.core.shard_driver import (
     PAYMENTS,
     SESSION_MS,
@@ -328,3 +330,59 @@ def test_leave_of_many_with_long_reasons_is_bounded_as_its_events(driver):
     since = len(driver.steps)
     driver.leave("g", *(LeavingMember(m.member_id, None, "\x01" * 2_000) for m in members))
     assert large_steps(driver, since) == []
+
+
+def leave_of_all(driver, group_id, member_ids, most):
+    """Remove all members with one request. No step so far is larger than allowed."""
+    driver.leave(group_id, *(LeavingMember(each, None, None) for each in member_ids))
+    assert not driver.shard.groups[group_id].members
+    assert [encoded(*s.records, *s.events) for s in driver.steps[-1:]] <= [most]
+
+
+LONG_IDS = pytest.mark.parametrize(
+    "group_id", ["g" * 1_000, "\x01" * 1_000], ids=["long", "escaped"]
+)
+
+
+@LONG_IDS
+def test_leave_of_all_members_of_a_consumer_group_with_a_long_id_is_bounded(make_driver, group_id):
+    """Each record and each event of a member has the id of its group."""
+    driver = make_driver(max_step_bytes=10 * LIMIT, consumer_assignment_interval_ms=0)
+    members = []
+    while len(members) < 100:
+        member = ConsumerStub(driver, f"m{len(members)}", group_id=group_id)
+        if member.join().error is not ErrorCode.NONE:
+            break
+        members.append(member)
+    settle(driver, members, rounds=3)
+    assert 3 < len(members) < 100
+    leave_of_all(driver, group_id, [member.member_id for member in members], 10 * LIMIT)
+
+
+@LONG_IDS
+def test_leave_of_all_classic_members_of_a_consumer_group_with_a_long_id_is_bounded(
+    make_driver, group_id
+):
+    driver = make_driver(max_step_bytes=10 * LIMIT, consumer_assignment_interval_ms=0)
+    assert ConsumerStub(driver, "a", group_id=group_id).join().error is ErrorCode.NONE
+    members = ["a"]
+    while len(members) < 100:
+        call = driver.join(group_id, f"m{len(members)}", protocols=subscribed())
+        if call.error is not ErrorCode.NONE:
+            break
+        members.append(call.result.member_id)
+    assert 3 < len(members) < 100
+    leave_of_all(driver, group_id, members, 10 * LIMIT)
+
+
+@LONG_IDS
+def test_leave_of_all_members_of_a_classic_group_with_a_long_id_is_bounded(make_driver, group_id):
+    driver = make_driver(max_step_bytes=10 * LIMIT)
+    while len(driver.calls) < 100:
+        call = driver.join(group_id, version=3)
+        if call.reply is not None:
+            break
+    assert call.error is TOO_LARGE
+    members = list(driver.shard.groups[group_id].members)
+    assert len(members) > 3
+    leave_of_all(driver, group_id, members, 10 * LIMIT)
