@@ -231,6 +231,18 @@ CONSUMERS: Final = (
         "a member that changed to the consumer protocol is evicted by a classic deadline",
     ),
     Named(
+        f"{CONSUMER}/static_members.py",
+        "    if member.session.at is None:\n",
+        "    if False:\n",
+        "a static member that leaves for a short time after a long wait is never evicted",
+    ),
+    Named(
+        f"{CONSUMER}/group.py",
+        " + self.repeated_bytes()\n",
+        "\n",
+        "a group with a long id has more members than one step can remove",
+    ),
+    Named(
         f"{CONSUMER}/rebalance.py",
         "    if computation is None or computation.spec is not work.spec:\n",
         "    if computation is None:\n",
