@@ -127,6 +127,9 @@ func joinHosted(bootstrap string, command hostedCommand) *hosted {
 		kgo.OnPartitionsRevoked(member.gaveUp("revoked")),
 		kgo.OnPartitionsLost(member.gaveUp("lost")),
 		kgo.MetadataMinAge(100 * time.Millisecond), kgo.MetadataMaxAge(time.Second),
+		// Without it, a member whose new connection is closed before its first answer, by a kill of
+		// the daemon, takes its configuration to be wrong and loses its partitions.
+		kgo.AlwaysRetryEOF(),
 	}
 	if command.OptIn {
 		optedIn := context.WithValue(context.Background(), "opt_in_kafka_next_gen_balancer_beta", true)
