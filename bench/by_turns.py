@@ -24,6 +24,7 @@ from bench.guard import BASE, compile_in_place, take_commit, take_working_tree
 
 LINE = re.compile(r"(?P<name>\S+ +\S.*?) +(?P<us>\d+\.\d\d)(?:  .*)?")
 RUN_LIMIT_S = 600
+BENCHMARKS = ("micro", "hot_bench", "append_tail")
 
 Figures = dict[str, float]
 
@@ -31,7 +32,7 @@ Figures = dict[str, float]
 def main() -> int:
     """Measure by turns, and print the table."""
     parser = argparse.ArgumentParser(prog="bench.by_turns")
-    parser.add_argument("benchmark", nargs="?", default="micro", choices=("micro", "hot_bench"))
+    parser.add_argument("benchmark", nargs="?", default="micro", choices=BENCHMARKS)
     parser.add_argument("--base", default=BASE.read_text().split()[0], help="a commit")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--compiled", action="store_true", help="compile both trees before")

@@ -55,13 +55,14 @@ def commit(group_id: str, offset: int) -> OffsetsCommitted:
 
 
 class Load:
-    """Appends of 64 commits over 8 shards. The fold gets the states after these commits."""
+    """Appends of commits over 8 shards. The fold gets the states after these commits."""
 
-    def __init__(self, storage: OffsetStorage, groups: int) -> None:
-        """Use ``groups`` groups in each shard."""
+    def __init__(self, storage: OffsetStorage, groups: int, commits: int = COMMITS) -> None:
+        """Use ``groups`` groups in each shard, and ``commits`` commits in each append."""
         self.storage = storage
         self.keyed = [KeyedRecords() for _ in range(SHARDS)]
         self.groups = groups
+        self._portion = commits // SHARDS
         self.epoch = 0
         self._next = 0
 
@@ -84,7 +85,7 @@ class Load:
     def items(self) -> list[ShardAppend]:
         """Return the items of the next append. The groups take turns."""
         items = []
-        first, self._next = self._next, self._next + COMMITS // SHARDS
+        first, self._next = self._next, self._next + self._portion
         for shard in range(SHARDS):
             batches = []
             for number in range(first, self._next):
