@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import groupkeeper.storage.backends.sqlite.store
 from groupkeeper import read_events
+from groupkeeper.storage.backends.sqlite import failed_sync
 from groupkeeper.storage.backends.sqlite import tables as sqlite_tables
+from groupkeeper.storage.backends.sqlite.failed_sync import close_without_checkpoint, is_failed_sync
 from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
 from groupkeeper.storage.backends.sqlite.store_files import StoreFiles
 from groupkeeper.storage.base import CLUSTER_SHARD, OffsetStorage, StorageError, StoreIdentity
 from groupkeeper.storage.codec.records import decode_payload
 from groupkeeper.storage.segment_lines import EventDict
-from tests.simulation.history import Durable
 from tests.simulation.store import Misfortune, SharedMemory
 
 if TYPE_CHECKING:
@@ -63,6 +64,9 @@ class Backend(Protocol):
         """Let another owner hold these shards for a moment."""
         ...
 
+    def heal(self) -> None:
+        """Let no further sync fail."""
+
     def events(self) -> list[EventDict]:
         """Return the whole log."""
         ...
@@ -91,6 +95,9 @@ class MemoryBackend:
     def steal(self, shards: list[int]) -> None:
         self.inner.give_back(self.inner.take_over(shards, "thief").values())
 
+    def heal(self) -> None:
+        """Nothing: it has no disk."""
+
     def events(self) -> list[EventDict]:
         return self.inner.events()
 
@@ -105,6 +112,8 @@ class SqliteBackend:
     by_name = False
 
     def __init__(self, world: World) -> None:
+        self.doubtful: bytes | None = None
+        """The last append, if its sync failed. It may be stored."""
         self._world = world
         self._folder = tempfile.TemporaryDirectory(dir=RAM if RAM.is_dir() else None)
         self.path = Path(self._folder.name) / "world.db"
@@ -145,6 +154,21 @@ class SqliteBackend:
         for shard in (CLUSTER_SHARD, *range(self._world.shards)):
             self._world.durable.granted(shard, epoch)
 
+    def stored(self, payload: bytes) -> None:
+        """An append is durable."""
+        for item in decode_payload(payload).items:
+            self._world.durable.stored(item.shard, item.lease_epoch, item.batches)
+
+    def find_doubtful(self, connection: sqlite3.Connection) -> None:
+        """Find out whether an append is stored whose sync failed. Nothing was stored after it."""
+        payload, self.doubtful = self.doubtful, None
+        query = 'SELECT CAST(payload AS BLOB) FROM log ORDER BY "row" DESC LIMIT 1'
+        if payload is not None and connection.execute(query).fetchall() == [(payload,)]:
+            self.stored(payload)
+
+    def heal(self) -> None:
+        """Nothing: every sync succeeds."""
+
     def events(self) -> list[EventDict]:
         return list(read_events(self.path))
 
@@ -167,9 +191,10 @@ class SqliteLife(SqliteOffsetStorage):
             fold_after=FOLD_AFTER,
             part_bytes=PART_BYTES,
             connect=lambda path, busy: Disk(  # type: ignore[arg-type, return-value]
-                sqlite_tables.connect_writer(path, busy), backend, world.durable, fate
+                sqlite_tables.connect_writer(path, busy), backend, fate
             ),
         )
+        self._backend = backend
         self._fate = fate
         self._held_lock: StoreFiles | None = None
         """The lock on the file. It is held until it is released; a close that was abandoned may not
@@ -184,7 +209,10 @@ class SqliteLife(SqliteOffsetStorage):
 
     def _open(self, identity: StoreIdentity, lock: StoreFiles) -> bool:
         self._held_lock = lock
-        return super()._open(identity, lock)
+        is_unclean = super()._open(identity, lock)
+        assert isinstance(self._connection, Disk)
+        self._backend.find_doubtful(self._connection.raw)
+        return is_unclean
 
     def _close(self, is_known: bool, lock: StoreFiles) -> None:
         if self._fate.is_dead:
@@ -198,7 +226,10 @@ class SqliteLife(SqliteOffsetStorage):
         self._lock = None
         connection, self._connection = self._connection, None
         if connection is not None:
-            connection.close()
+            close_without_checkpoint(connection, self.path)
+        for left in failed_sync._left_open:
+            left.close()
+        failed_sync._left_open.clear()
         if lock is not None:
             lock.release()
 
@@ -255,12 +286,10 @@ class Disk:
         self,
         connection: sqlite3.Connection,
         backend: SqliteBackend,
-        durable: Durable,
         fate: Misfortune,
     ) -> None:
-        self._connection = connection
+        self.raw = connection
         self._backend = backend
-        self._durable = durable
         self._fate = fate
 
     def execute(self, statement: str, arguments: Any = ()) -> sqlite3.Cursor:
@@ -271,13 +300,18 @@ class Disk:
         if self._fate.happens(0.6 if " keyed " in statement else 0.2):
             self._fate.faults["full disk"] += 1
             raise sqlite3.OperationalError("database or disk is full")
-        cursor = self._connection.execute(statement, arguments)
+        try:
+            cursor = self.raw.execute(statement, arguments)
+        except sqlite3.OperationalError as error:
+            if statement == sqlite_tables.APPEND and is_failed_sync(error):
+                self._backend.doubtful = arguments[1]
+            raise
         if statement == sqlite_tables.APPEND and cursor.rowcount == 1:
-            for item in decode_payload(arguments[1]).items:
-                self._durable.stored(item.shard, item.lease_epoch, item.batches)
+            self._backend.stored(arguments[1])
         elif statement.startswith("UPDATE lease"):
-            ((epoch,),) = self._connection.execute("SELECT epoch FROM lease").fetchall()
-            self._backend.granted(epoch)
+            rows = cursor.fetchall()  # commits: before this, its sync can fail
+            self._backend.granted(rows[0][0])
+            cursor = self.raw.execute("SELECT epoch FROM lease")
         if self._fate.happens(0.1):
             self._fate.faults["statement that lied"] += 1
             cursor.close()  # or what RETURNING was not fetched of would hold its transaction open
@@ -285,4 +319,4 @@ class Disk:
         return cursor
 
     def close(self) -> None:
-        self._connection.close()
+        self.raw.close()

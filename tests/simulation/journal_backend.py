@@ -82,6 +82,9 @@ class JournalBackend:
         """Shards change their owner only when a life ends."""
         self.lapse("")
 
+    def heal(self) -> None:
+        """Nothing: the server fails, not its disk."""
+
     def events(self) -> list[EventDict]:
         return self.server.events()
 

@@ -101,13 +101,16 @@ class Node:
                     return
                 if not (had_trouble or self._has_trouble() or self.is_lapsed):
                     raise
+                if self.fate.has_failed_sync:
+                    self._world.kill(self)  # it ends, and a supervisor starts another one
+                    return
                 await asyncio.sleep(1)  # a supervisor starts it again
             else:
                 self.is_ready = True
                 return
 
     def _has_trouble(self) -> bool:
-        return self.fate.trouble > 0 or self._world.folds_fail()
+        return self.fate.trouble > 0 or self.fate.has_failed_sync or self._world.folds_fail()
 
     def check_leftovers(self) -> None:
         """Note what its shards should have deleted by now."""

@@ -31,6 +31,7 @@ PROGRESS_S = 60.0
 """Seconds between two lines of progress if the output is not a terminal."""
 
 CONSUMERS_EVERY = 3
+FAILING_DISK_EVERY = 6
 
 CHUNK = 5
 """How many worlds a process runs between two reports."""
@@ -44,11 +45,16 @@ class Report(NamedTuple):
 
 
 def run_world(seed: int) -> Figures:
-    """Run the world of a seed. Some seeds have a world of consumer groups, too."""
+    """Run the world of a seed. Some seeds have a world of consumer groups, too, or one over SQLite
+    whose disk fails to sync.
+    """
     figures = worlds.run_world(seed)
     if seed % CONSUMERS_EVERY == 0:
         for what, number in run_consumer_world(seed).items():
             figures.faults[f"{what} (consumer groups)"] += number
+    if seed % FAILING_DISK_EVERY == 1:
+        for what, number in worlds.run_world(seed, "failing disk").faults.items():
+            figures.faults[f"{what} (failing disk)"] += number
     return figures
 
 

@@ -89,6 +89,8 @@ class Misfortune:
         """How likely a call fails."""
         self.is_dead = False
         """True if the process was killed. None of its calls reaches the store any more."""
+        self.has_failed_sync = False
+        """True if the disk failed to sync in this life. A start may then fail."""
         self._random = random
         self._die = die
         self._deaths = -1

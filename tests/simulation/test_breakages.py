@@ -7,7 +7,9 @@ import re
 import pytest
 
 from tests.simulation.breakages import BREAKAGES
+from tests.simulation.breakages_of_disks import DISKS
 from tests.simulation.seeds import FOUND
+from tests.simulation.world import StoreKind
 from tests.simulation.worlds import run_world
 
 RARE = {
@@ -86,10 +88,38 @@ def test_broken_code_fails_a_world(name: str, monkeypatch: pytest.MonkeyPatch) -
     pytest.fail(f"not seen in {len(SEEDS)} worlds, which said {told}")
 
 
-def _failure(seed: int) -> str:
+DISK_SEEDS = range(40)
+
+DISK_SEEN_BY = {
+    "a checkpoint that fails silently": 31,
+    "a last checkpoint after a failed sync": 6,
+    "a start that trusts the cache": 28,
+    "a start that trusts the index of the WAL": 20,
+    "appends after a failed sync": 16,
+    "appends that do not wait for the disk": 1,
+    "checkpoints that SQLite makes": 32,
+}
+"""As ``SEEN_BY``."""
+
+
+@pytest.mark.parametrize("name", DISKS)
+def test_broken_code_fails_a_world_whose_disk_fails_to_sync(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    break_it, reason = DISKS[name]
+    break_it(monkeypatch)
+    told = []
+    for seed in dict.fromkeys([DISK_SEEN_BY.get(name, 0), *DISK_SEEDS]):
+        told.append(_failure(seed, "failing disk"))
+        if re.search(reason, told[-1]):
+            return
+    pytest.fail(f"not seen in {len(told)} worlds, which said {told}")
+
+
+def _failure(seed: int, store: StoreKind = "") -> str:
     """Return the failure that a world reports. Broken code may end it in any way."""
     try:
-        run_world(seed)
+        run_world(seed, store)
     except Exception as error:  # noqa: BLE001
         return str(error)
     return ""
@@ -97,4 +127,5 @@ def _failure(seed: int) -> str:
 
 def test_each_seed_of_the_table_is_of_a_breakage_that_there_is() -> None:
     assert [name for name in SEEN_BY if name not in BREAKAGES] == []
+    assert [name for name in DISK_SEEN_BY if name not in DISKS] == []
     assert set(SEEN_BY.values()) <= set(SEEDS)

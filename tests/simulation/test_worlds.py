@@ -33,6 +33,17 @@ def test_world_of_a_journal_that_is_not_folded(seed: int) -> None:
     assert figures.faults["fold while folds fail"]
 
 
+@pytest.mark.parametrize("seed", [0, 1, 2, 3, 4])
+def test_world_of_a_disk_that_fails_to_sync(seed: int) -> None:
+    figures = run_world(seed, "failing disk")
+    assert figures.faults["failed sync"]
+    assert figures.faults["power cut"]
+
+
+def test_make_sim_has_worlds_whose_disk_fails_to_sync() -> None:
+    assert run.run_world(1).faults["failed sync (failing disk)"]
+
+
 @pytest.mark.parametrize("seed", [1, 2, 4])
 def test_a_seed_is_one_world(seed: int) -> None:
     assert run_world(seed) == run_world(seed)

@@ -42,6 +42,7 @@ from tests.simulation.call import Call
 from tests.simulation.checked_shard import CheckedShard
 from tests.simulation.checker import check_acknowledged, check_expired, check_log
 from tests.simulation.client_codec import MIDDLE, NEW, OLD
+from tests.simulation.failing_disk import FailingDiskBackend
 from tests.simulation.history import Durable, Op
 from tests.simulation.journal_backend import JournalBackend
 from tests.simulation.network import Channel, Direct, Wire
@@ -51,9 +52,10 @@ KINDS = ("memory", "owners", "sqlite", "lanes", "owners", "memory")
 """The stores of worlds: memory in one lane, the same with two processes under leases, SQLite, and
 memory with a lane for each shard.
 """
-StoreKind = Literal["", "shared memory", "journal", "journal that is not folded"]
+StoreKind = Literal["", "shared memory", "journal", "journal that is not folded", "failing disk"]
 """What replaces the store of a world: nothing, memory that several processes share (if it is memory
-at all), a journal, or one whose folds fail for most of the time.
+at all), a journal, one whose folds fail for most of the time, or SQLite on a disk that fails to
+sync and loses its power.
 """
 FOLDS_WORK_S, FOLDS_FAIL_S = 20, 40
 """In the last of these, folds work for so long, then fail for so long, and so on."""
@@ -123,10 +125,11 @@ class World:
         self.has_few_groups = self.is_odd(FEW_GROUPS)
         kind = "by name" if self.is_odd(BY_NAME) else KINDS[seed % len(KINDS)]
         self.kind = kind
+        self.has_failing_disk = store == "failing disk"
         self._has_bad_folds = store == "journal that is not folded"
         self.shards = SHARDS
         self.backend = self._backend(kind, store)
-        has_two = kind == "owners" and not store.startswith("journal")
+        has_two = kind == "owners" and store in ("", "shared memory")
         self.names = ("a", "b") if has_two else ("a",)
         self.share_of_wire = random.choice((0.0, 0.5, 1.0))
         self.retention_ms = random.choice((15_000, 60_000, 600_000))
@@ -141,6 +144,8 @@ class World:
     def _backend(self, kind: str, store: StoreKind) -> Backend:
         if store.startswith("journal"):
             return JournalBackend(self, folds_fail=self._has_bad_folds)
+        if store == "failing disk":
+            return FailingDiskBackend(self)
         if kind == "sqlite":
             return SqliteBackend(self)
         backend = MemoryBackend(self, one_lane=kind != "lanes", by_name=kind == "by name")
@@ -231,6 +236,14 @@ class World:
         """Run something in a task."""
         self._ending.append(asyncio.ensure_future(work))
 
+    def cut_power(self) -> None:
+        """Kill every process, and leave what is on the disk."""
+        assert isinstance(self.backend, FailingDiskBackend)
+        self.faults["power cut"] += 1
+        for node in list(self.nodes.values()):
+            self.kill(node)
+        self.backend.cut_power()
+
     async def restart(self, node: Node) -> None:
         """Stop a process cleanly, and start the next one."""
         self.faults["restart"] += 1
@@ -239,10 +252,10 @@ class World:
             self.kill(node)
 
     def store_taken(self, node: Node) -> None:
-        """Handle another process that writes to the store: the daemon ends, and a supervisor
-        restarts it.
+        """Handle another process that writes to the store, or a disk that fails to sync: the daemon
+        ends, and a supervisor restarts it.
         """
-        self.faults["store taken"] += 1
+        self.faults["store given up" if node.fate.has_failed_sync else "store taken"] += 1
         self.spawn(self.restart(node))
 
     def move_store(self, node: Node) -> None:

@@ -13,6 +13,7 @@ from tests.helpers.runtime.virtual_loop import run_virtual
 from tests.simulation.administrator import Administrator, rush
 from tests.simulation.checker import check_history
 from tests.simulation.clients import Member
+from tests.simulation.failing_disk import FailingDiskBackend
 from tests.simulation.network import Wire
 from tests.simulation.node import SHARDS
 from tests.simulation.without_topics import run_without_topics
@@ -108,8 +109,9 @@ async def _begin(world: World) -> list[Member]:
 async def _trouble(world: World, members: list[Member]) -> None:
     """Cause one fault."""
     random = world.random
+    troubles = [*_NODE_TROUBLES, *_DISK_TROUBLES] if world.has_failing_disk else _NODE_TROUBLES
     if world.nodes:
-        _NODE_TROUBLES[random.randrange(len(_NODE_TROUBLES))](world)
+        troubles[random.randrange(len(troubles))](world)
     match random.randrange(6):
         case 0:
             await _replace(world, members, is_clean=False)
@@ -148,6 +150,7 @@ def _outage(world: World) -> None:
 
 
 def _good_disk(world: World) -> None:
+    world.backend.heal()
     for node in world.nodes.values():
         node.fate.trouble = 0.0
 
@@ -194,6 +197,35 @@ _NODE_TROUBLES: list[Callable[[World], None]] = [
     _lapse,
     _lapse,
     _restart,
+]
+
+
+def _fail_sync(world: World) -> None:
+    """Let one sync fail. Often the power is cut some time later, perhaps in a later life."""
+    assert isinstance(world.backend, FailingDiskBackend)
+    of_database = world.random.random() < 0.5
+    world.backend.fail_sync(
+        0 if of_database else world.random.randrange(4), of_database=of_database
+    )
+    if world.random.random() < 0.7:
+        world.loop.call_later(world.random.uniform(0.1, 10), _cut_power, world)
+
+
+def _cut_power(world: World) -> None:
+    if not world.is_at_peace:
+        world.cut_power()
+
+
+def _read_long(world: World) -> None:
+    """Let another process read, as ``log tail`` or a backup does."""
+    assert isinstance(world.backend, FailingDiskBackend)
+    world.backend.read_for(world.random.uniform(1, 10))
+
+
+_DISK_TROUBLES: list[Callable[[World], None]] = [
+    *[_fail_sync] * 8,
+    *[_read_long] * 6,
+    *[_cut_power] * 2,
 ]
 
 
