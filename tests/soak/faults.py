@@ -36,6 +36,7 @@ CYCLE: tuple[Fault, ...] = (
     Fault(69, "hold database", 8),
     Fault(79, "fill bounds", 2),
     Fault(82, "stop clients", 4),
+    Fault(87, "fail sync"),
     # Whoever is killed or stopped here is evicted before the next kill of the daemon would give
     # every session a fresh start.
     Fault(91, "kill clients"),
@@ -111,9 +112,12 @@ class MovedDatabase:
     def move(self) -> None:
         self._database.rename(self._elsewhere)
 
+    def is_away(self) -> bool:
+        return self._elsewhere.exists()
+
     def put_back(self) -> None:
         """Do nothing where it is in its place."""
-        if self._elsewhere.exists():
+        if self.is_away():
             self._elsewhere.rename(self._database)
 
 

@@ -21,9 +21,10 @@ SHOWN = 5
 GROWTH, GROWTH_MB = 1.3, 40
 """Memory of the last lives may be larger than that of the first ones by so much."""
 
-STORE_IS_AWAY = ("append_failed", "load_failed", "open_failed", "load_refused")
-"""What the daemon logs while its disk is full or its database held or moved. It goes on by itself;
-but for the last, after which it is never ready again, so what is not to be so is found anyway."""
+STORE_IS_AWAY = ("append_failed", "load_failed", "open_failed", "load_refused", "store_given_up")
+"""What the daemon logs while its disk is full or fails to sync, or its database is held or moved.
+It goes on by itself. But after the last two it is never ready again, or ends, so if nothing was
+done to its disk, it is found anyway."""
 
 
 class History(NamedTuple):
@@ -61,6 +62,16 @@ def hoarded(before_mb: float, worst_mb: float, budget_bytes: int, slack_mb: floa
         return []
     held_mb = worst_mb - before_mb
     return [f"hostile peers made the daemon hold {held_mb:.0f} MB, {most_mb:.0f} are allowed"]
+
+
+def given_up(code: int, log_lines: Iterable[Mapping[str, Any]]) -> list[str]:
+    """After a failed sync the daemon says so, and exits with 1."""
+    problems = [
+        str(line.get("problem")) for line in log_lines if line.get("event") == "store_given_up"
+    ]
+    if code == 1 and len(problems) == 1 and "the disk failed to sync" in problems[0]:
+        return []
+    return [f"after a failed sync the daemon exited with {code}, and said {problems}"]
 
 
 def lost_offsets(acknowledged: Mapping[Key, int], fetched: Mapping[Key, int]) -> list[str]:

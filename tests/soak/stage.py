@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
-from tests.helpers.daemon.servers import Groupkeeper
+from tests.helpers.daemon.servers import ForgetfulDaemon
 from tests.soak import greedy
 from tests.soak.cast import PARTITIONS, TOPIC, Cast, Host
 from tests.soak.faults import (
@@ -25,7 +25,7 @@ from tests.soak.faults import (
     plan,
 )
 from tests.soak.hostile import BUDGET_BYTES, SLACK_MB, HostilePeers
-from tests.soak.judge import hoarded, lost_offsets, unrest
+from tests.soak.judge import given_up, hoarded, lost_offsets, unrest
 from tests.soak.ledger import Key, Ledger, now_ms
 from tests.soak.observer import Observer
 from tests.soak.report import Screen, counted
@@ -55,7 +55,7 @@ class Stage:
         self.database = self.volume.path / "groupkeeper.db"
         self.moved = MovedDatabase(self.database)
         self.second = SecondName(self.database, directory / "second-daemon")
-        self.daemon = Groupkeeper(
+        self.daemon = ForgetfulDaemon(
             directory / "daemon",
             storage_url=f"sqlite:///{self.database}",
             topics={TOPIC: PARTITIONS, greedy.TOPIC: greedy.PARTITIONS},
@@ -88,6 +88,8 @@ class Stage:
         self._quiet = 0
         """Faults that last, during which nothing is asked of the daemon."""
         self._stopped = False
+        self._is_to_end = False
+        """True if the daemon has to end by itself."""
         self._victims = itertools.cycle(self.cast.hosts)
         self._told_commits, self._told_s = 0, time.monotonic()
 
@@ -118,7 +120,7 @@ class Stage:
             time.sleep(1)
 
     def play(self) -> None:
-        """Do all faults in their time; while the daemon is not back, they wait for it."""
+        """Do all faults in their time; while the daemon or its database is not back, they wait."""
         begin_s = self.screen.began_s = self._told_s = time.monotonic()
         faults = deque(plan(self.seconds))
         for every_s, what in (
@@ -130,11 +132,17 @@ class Stage:
         while faults or time.monotonic() < begin_s + self.seconds:
             now_s = time.monotonic()
             if faults and now_s >= begin_s + faults[0].at_s:
-                if self._launched_s is None:
+                if self._may_begin():
                     self._do(faults.popleft())
                 else:
                     begin_s = now_s - faults[0].at_s
             self._go_on()
+
+    def _may_begin(self) -> bool:
+        """Return True if the next fault may begin. A daemon that is killed could not start while
+        its database is away.
+        """
+        return self._launched_s is None and not self._is_to_end and not self.moved.is_away()
 
     def rest(self) -> None:
         """Do nothing bad any more, until all groups are Stable with all living members."""
@@ -209,6 +217,8 @@ class Stage:
                 self._hold_database(fault.for_s)
             case "fill bounds":
                 self._fill_bounds()
+            case "fail sync":
+                self._fail_sync()
             case "kill clients":
                 self._kill_clients()
             case "stop clients":
@@ -364,6 +374,34 @@ class Stage:
 
         self._for_a_while(for_s, let_go)
 
+    def _fail_sync(self) -> None:
+        """The daemon has to end, and the kernel forgets the pages that were not written."""
+        self.screen.fault("the disk fails to sync, once")
+        logged = len(self.observer.log_lines())
+        self.daemon.fail_sync()
+        self._is_to_end = True
+        self._quiet += 1
+        give_up_s = time.monotonic() + FELT_LIMIT_S
+        process = self.daemon.process
+        assert process is not None
+
+        def look() -> None:
+            if process.poll() is None and time.monotonic() < give_up_s:
+                self._after(0.1, look)
+                return
+            self._is_to_end = False
+            self._quiet -= 1
+            if process.poll() is None:  # told at the end as a fault without effect
+                self.daemon.forgive()
+                return
+            for finding in given_up(process.returncode, self.observer.log_lines()[logged:]):
+                self._found(finding)
+            self.felt.add("fail sync")
+            self.screen.better("the daemon has given its store up, and is started again")
+            self._begin_life()
+
+        self._after(0.1, look)
+
     def _kill_clients(self) -> None:
         host = next(self._victims)
         self.screen.fault(f"kill -9 {host.name}: {len(host.roles)} members; others take their part")
@@ -408,6 +446,8 @@ class Stage:
         process = self.daemon.process
         assert process is not None
         if process.poll() is not None:
+            if self._is_to_end:
+                return
             self._found(f"the daemon ended by itself, with {process.returncode}")
             time.sleep(1)
             self._begin_life()

@@ -34,6 +34,29 @@ def logged(*commits: tuple[Key, int]) -> History:
     return History(list(range(1, len(commits) + 1)), list(commits), [], [])
 
 
+# --- a failed sync --------------------------------------------------------------------------------
+
+GIVEN_UP = {"event": "store_given_up", "problem": "store.db: the disk failed to sync (EIO)"}
+
+
+def test_a_daemon_whose_disk_failed_to_sync_says_so_once_and_exits_with_1():
+    assert judge.given_up(1, [{"event": "append_failed"}, GIVEN_UP]) == []
+
+
+@pytest.mark.parametrize(
+    ("code", "lines"),
+    [
+        (0, [GIVEN_UP]),
+        (1, []),
+        (1, [GIVEN_UP, GIVEN_UP]),
+        (1, [{"event": "store_given_up", "problem": "somebody else writes to the store"}]),
+    ],
+)
+def test_any_other_end_after_a_failed_sync_is_found(code, lines):
+    (finding,) = judge.given_up(code, lines)
+    assert finding.startswith(f"after a failed sync the daemon exited with {code}, and said [")
+
+
 # --- commits --------------------------------------------------------------------------------------
 
 

@@ -83,6 +83,25 @@ class ArmedDaemon(Groupkeeper):
         return self.process.poll() is not None
 
 
+class ForgetfulDaemon(Groupkeeper):
+    """A daemon on a disk that can fail to sync. The pages of that sync are lost when it ends."""
+
+    entry = ("-m", "tests.helpers.daemon.forgetful_daemon")
+
+    def __init__(self, directory: Path, **options: Any) -> None:
+        super().__init__(directory, **options)
+        self._order = directory / "fail-sync"
+        self.environment = {"FAIL_SYNC_FILE": str(self._order)}
+
+    def fail_sync(self) -> None:
+        """Let the next sync of the database or its write-ahead log fail, once."""
+        self._order.touch()
+
+    def forgive(self) -> None:
+        """Let no sync fail, if none has failed yet."""
+        self._order.unlink(missing_ok=True)
+
+
 class Kafka:
     """A real broker, started by the command in CONFORMANCE_KAFKA."""
 
