@@ -24,8 +24,11 @@ read.
 REMEMBERED_LISTS: Final = 8
 """The largest number of lists of topics that are kept to recognize an equal list."""
 MAX_PARTS: Final = 100_000
-"""The largest number of names and partitions that are read for one request which changes a consumer
-group. Reading them takes 30 ms at most."""
+"""The largest number of partitions that are read for one request which changes a consumer group. A
+topic with partitions counts as ``TOPIC_PARTS``. Reading them takes 50 ms at most."""
+TOPIC_PARTS: Final = 2
+"""A topic counts like this number of partitions. Half of ``MAX_PARTS`` is enough for 1,000 members
+with ten topics each, which they own and were assigned."""
 
 _I16 = struct.Struct(">h")
 _I32 = struct.Struct(">i")
@@ -67,12 +70,10 @@ def decode_subscription(data: bytes, most_parts: int | None = None) -> Subscript
     """
     reader = _Reader(data, most_parts)
     version = reader.version()
-    topics = [reader.string() for _ in range(reader.count(2))]
-    user_data = reader.nullable_bytes()
-    owned = reader.partitions() if version >= 1 else {}
-    generation_id = reader.i32() if version >= 2 else -1
-    rack_id = reader.nullable_string() if version >= 3 else None
-    return Subscription(version, topics, user_data, owned, generation_id, rack_id)
+    count = reader.count(2)
+    reader.charge(count)
+    topics = [reader.string() for _ in range(count)]
+    return reader.rest_of_subscription(version, topics)
 
 
 def subscription_version(data: bytes) -> int:
@@ -126,10 +127,51 @@ def decode_assignment(data: bytes, most_parts: int | None = None) -> ConsumerAss
     Raises ConsumerProtocolError for invalid bytes, and for more than ``most_parts`` names and
     partitions.
     """
-    reader = _Reader(data, most_parts)
-    version = reader.version()
-    partitions = reader.partitions()
-    return ConsumerAssignment(version, partitions, reader.nullable_bytes())
+    return _Reader(data, most_parts).assignment()
+
+
+class MembersReader:
+    """Reads what members of one group have sent, for one request that changes a consumer group.
+
+    Raises ConsumerProtocolError for invalid bytes, and if all of it together exceeds ``MAX_NAMES``
+    subscribed topics or ``MAX_PARTS``. Most members of a group subscribe to the same topics. So a
+    list that equals one of the last few is not read again, and not counted.
+    """
+
+    def __init__(self) -> None:
+        self._names_left = MAX_NAMES
+        self._parts_left = MAX_PARTS
+        self._lists: deque[tuple[bytes, list[str]]] = deque(maxlen=REMEMBERED_LISTS)
+
+    def subscription(self, data: bytes) -> Subscription:
+        """Read a subscription. Equal lists of topics are the same object."""
+        reader = _Reader(data, self._parts_left)
+        version = reader.version()
+        topics = self._topics(data, reader)
+        subscription = reader.rest_of_subscription(version, topics)
+        self._parts_left = reader.parts_left
+        return subscription
+
+    def assignment(self, data: bytes) -> ConsumerAssignment:
+        """Read an assignment."""
+        reader = _Reader(data, self._parts_left)
+        assignment = reader.assignment()
+        self._parts_left = reader.parts_left
+        return assignment
+
+    def _topics(self, data: bytes, reader: _Reader) -> list[str]:
+        for raw, topics in self._lists:
+            if data.startswith(raw, reader.at):
+                reader.at += len(raw)
+                return topics
+        start = reader.at
+        count = reader.count(2)
+        self._names_left -= count
+        if self._names_left < 0:
+            raise ConsumerProtocolError(f"more than {MAX_NAMES} topics to read")
+        topics = [reader.string() for _ in range(count)]
+        self._lists.append((data[start : reader.at], topics))
+        return topics
 
 
 def encode_subscription(subscription: Subscription) -> bytes:
@@ -159,9 +201,9 @@ class _Reader:
     def __init__(self, data: bytes, most_parts: int | None = None) -> None:
         self._data = data
         self.at = 0
-        self._parts_left = len(data) if most_parts is None else most_parts
-        """The number of list elements that may still be read. By default it is the number of bytes,
-        which is no limit, because each element has at least one byte.
+        self.parts_left = len(data) if most_parts is None else most_parts
+        """How much may still be read (``MAX_PARTS``). By default it is the number of bytes, which
+        is no limit, because each part has at least one byte.
         """
 
     def take(self, length: int) -> bytes:
@@ -190,10 +232,12 @@ class _Reader:
         count = self.i32()
         if count < 0 or count * least_bytes > len(self._data) - self.at:
             raise ConsumerProtocolError(f"a count of {count} is beyond the end")
-        self._parts_left -= count
-        if self._parts_left < 0:
-            raise ConsumerProtocolError("there are too many names and partitions to read")
         return count
+
+    def charge(self, parts: int) -> None:
+        self.parts_left -= parts
+        if self.parts_left < 0:
+            raise ConsumerProtocolError("there are too many names and partitions to read")
 
     def string(self) -> str:
         return self.take(self.i16()).decode("utf-8", "replace")
@@ -208,12 +252,27 @@ class _Reader:
 
     def partitions(self) -> dict[str, list[int]]:
         result: dict[str, list[int]] = {}
-        for _ in range(self.count(6)):
+        topics = self.count(6)
+        self.charge(TOPIC_PARTS * topics)
+        for _ in range(topics):
             topic = self.string()
             count = self.count(4)
+            self.charge(count)
             numbers = struct.unpack(f">{count}i", self.take(4 * count))
             result.setdefault(topic, []).extend(numbers)
         return result
+
+    def rest_of_subscription(self, version: int, topics: list[str]) -> Subscription:
+        """Read what follows the topics."""
+        user_data = self.nullable_bytes()
+        owned = self.partitions() if version >= 1 else {}
+        generation_id = self.i32() if version >= 2 else -1
+        rack_id = self.nullable_string() if version >= 3 else None
+        return Subscription(version, topics, user_data, owned, generation_id, rack_id)
+
+    def assignment(self) -> ConsumerAssignment:
+        version = self.version()
+        return ConsumerAssignment(version, self.partitions(), self.nullable_bytes())
 
 
 def _string(text: str) -> bytes:

@@ -54,12 +54,9 @@ from groupkeeper.coordinator.core.requests.membership import (
 from groupkeeper.coordinator.core.state import ShardState
 from groupkeeper.coordinator.core.step import SMALL_RECORD_BYTES, Ticket
 from groupkeeper.protocol.consumer_protocol import (
-    MAX_PARTS,
     ConsumerAssignment,
     ConsumerProtocolError,
-    Subscription,
-    decode_assignment,
-    decode_subscription,
+    MembersReader,
     encode_assignment,
     subscription_version,
 )
@@ -164,28 +161,33 @@ def _consumer_members(
     that they subscribe to, and their partitions.
 
     Raises ConsumerProtocolError in three cases: the bytes of a member are not those of the consumer
-    protocol, its assignment has user data, or the members have too many names and partitions.
+    protocol, its assignment has user data, or the members have too many topics and partitions.
     """
     members = []
-    parts_left = MAX_PARTS
+    reader = MembersReader()
+    sorted_lists: dict[int, tuple[list[str], tuple[str, ...]]] = {}
+    """The ``id`` of a list of topics -> the list, and the names that its members subscribe to."""
     for member in group.members.values():
         metadata = member.metadata(group.protocol_name) or member.protocols[0].metadata
-        subscription = decode_subscription(metadata, parts_left)
+        subscription = reader.subscription(metadata)
         # Answers to this member will have the version of its first protocol: check that too.
         subscription_version(member.protocols[0].metadata)
-        assignment = decode_assignment(member.assignment or NOTHING_ASSIGNED, parts_left)
+        assignment = reader.assignment(member.assignment or NOTHING_ASSIGNED)
         if assignment.user_data:
             raise ConsumerProtocolError("an assignor keeps data of its own")
-        owned = (*subscription.owned_partitions.values(), *assignment.partitions.values())
-        parts_left -= len(subscription.topics) + sum([1 + len(numbers) for numbers in owned])
-        members.append(_consumer_member(shard, member, subscription, assignment))
+        topics = subscription.topics
+        if id(topics) not in sorted_lists:
+            sorted_lists[id(topics)] = topics, tuple(sorted({*topics}))
+        _, names = sorted_lists[id(topics)]
+        members.append(_consumer_member(shard, member, subscription.rack_id, names, assignment))
     return members
 
 
 def _consumer_member(
     shard: ShardState,
     member: ClassicMember,
-    subscription: Subscription,
+    rack_id: str | None,
+    names: tuple[str, ...],
     assignment: ConsumerAssignment,
 ) -> tuple[ConsumerMemberFields, tuple[str, ...], Partitions]:
     by_name = shard.image.by_name
@@ -198,13 +200,13 @@ def _consumer_member(
     fields = ConsumerMemberFields(
         member.member_id,
         member.group_instance_id,
-        subscription.rack_id,
+        rack_id,
         member.client.client_id,
         member.client.client_host,
         member.rebalance_timeout_ms,
         classic=ClassicSession(member.session_timeout_ms, protocols),
     )
-    return fields, tuple(sorted({*subscription.topics})), partitions
+    return fields, names, partitions
 
 
 def _whole(

@@ -46,11 +46,10 @@ from groupkeeper.coordinator.core.requests.membership import (
 from groupkeeper.coordinator.core.state import ShardState
 from groupkeeper.coordinator.core.step import Ticket
 from groupkeeper.protocol.consumer_protocol import (
-    MAX_PARTS,
     ConsumerAssignment,
     ConsumerProtocolError,
+    MembersReader,
     Subscription,
-    decode_subscription,
     encode_assignment,
     subscription_version,
 )
@@ -76,15 +75,16 @@ def join_group(shard: ShardState, group: ConsumerGroup, request: JoinGroup, tick
         shard.reply(ticket, JoinGroupResult(ErrorCode.MEMBER_ID_REQUIRED, request.new_member_id))
         return
     try:
-        subscription = decode_subscription(request.protocols[0].metadata, MAX_PARTS)
+        subscription = MembersReader().subscription(request.protocols[0].metadata)
     except ConsumerProtocolError:
         # docs/spec/edge-cases.md#edge-115
         shard.reply(ticket, JoinGroupResult(ErrorCode.UNKNOWN_SERVER_ERROR, ""))
         return
     member_id = request.new_member_id if is_new else request.member_id
     fields = _joined_fields(group, member_id, request, subscription)
-    if not _has_room(shard, group, fields):
-        shard.reply(ticket, JoinGroupResult(ErrorCode.COORDINATOR_NOT_AVAILABLE, ""))
+    error = _room_error(shard, group, fields)
+    if error:
+        shard.reply(ticket, JoinGroupResult(error, ""))
         return
     _join(shard, group, fields, request, subscription, ticket)
 
@@ -135,16 +135,21 @@ def _joined_fields(
     )
 
 
-def _has_room(shard: ShardState, group: ConsumerGroup, fields: ConsumerMemberFields) -> bool:
+def _room_error(shard: ShardState, group: ConsumerGroup, fields: ConsumerMemberFields) -> ErrorCode:
+    """Return the error if the group would be too large to store with this member, or if the
+    coordinator has no room for it now.
+    """
     size_bytes = fields_bytes(fields) + names_bytes(fields.subscribed_topic_names)
     member = group.members.get(fields.member_id)
     added_bytes = size_bytes - (0 if member is None else member.size_bytes)
     id_bytes = repeated_id_bytes(group.group_id) if member is None else 0
     most_bytes = min(shard.limits.max_group_bytes, shard.limits.max_step_bytes)
-    fits = group.size_bytes + added_bytes + id_bytes <= most_bytes and group.subscriptions.admits(
-        fields.subscribed_topic_names
-    )
-    return fits and shard.admits_metadata(size_bytes, added_bytes)
+    fits = group.size_bytes + added_bytes + id_bytes <= most_bytes
+    if not fits or not group.subscriptions.admits(fields.subscribed_topic_names):
+        return ErrorCode.GROUP_MAX_SIZE_REACHED
+    if not shard.admits_metadata(size_bytes, added_bytes):
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    return _NONE
 
 
 def _join(

@@ -40,6 +40,7 @@ from groupkeeper.coordinator.core.consumer_records import (
 )
 from groupkeeper.coordinator.core.events import RebalanceEnd, RebalanceStart
 from groupkeeper.coordinator.core.group_state import GroupState
+from groupkeeper.coordinator.core.groups.census import SMALL_ASSIGNMENT_BYTES
 from groupkeeper.coordinator.core.state import ShardState
 from groupkeeper.coordinator.core.step import SMALL_RECORD_BYTES
 from groupkeeper.coordinator.core.work import Work, WorkFailed, WorkFailure, WorkOutcome
@@ -58,6 +59,11 @@ LEAST_RETRY_MS: Final = 1_000
 _NOT_DISJOINT: Final = WorkFailed(WorkFailure.INVALID, "two members have the same partition")
 _TOO_LARGE: Final = WorkFailed(
     WorkFailure.TOO_LARGE, "the group would be too large to store with it"
+)
+
+
+_NO_ROOM: Final = WorkFailed(
+    WorkFailure.REFUSED, "the assignments of all groups together have no more room"
 )
 
 
@@ -188,6 +194,8 @@ def _install(
         _retry_later(shard, group, computation, _NOT_DISJOINT)
     elif not _fits(shard, group, changed):
         _retry_later(shard, group, computation, _TOO_LARGE)
+    elif not _has_room(shard, group, changed):
+        _retry_later(shard, group, computation, _NO_ROOM)
     else:
         record_target(shard, group, computation.epoch, shard.now.wall_ms, changed)
         assignment_events.add_target(shard, group, computation.assignor, changed)
@@ -210,6 +218,18 @@ def _fits(shard: ShardState, group: ConsumerGroup, changed: Mapping[str, Partiti
         shard.step.record_bytes + step_bytes <= limits.max_step_bytes
         and group_bytes <= limits.max_group_bytes
     )
+
+
+def _has_room(shard: ShardState, group: ConsumerGroup, changed: Mapping[str, Partitions]) -> bool:
+    """Return whether the limit for the assignments of all groups has room for these targets.
+
+    Each member has room for a small target. So partitions may move between members at any time,
+    although the members then need a little more in sum.
+    """
+    members = group.members
+    added = [target_bytes(to) - target_bytes(members[each].target) for each, to in changed.items()]
+    added_bytes = (1 + MOST_CURRENT_OF_TARGET) * sum(added) - SMALL_ASSIGNMENT_BYTES * len(changed)
+    return shard.admits_assignment(group.assigned_bytes + added_bytes, added_bytes)
 
 
 def record_target(

@@ -87,7 +87,7 @@ def work_done(shard: ShardState, group: ConsumerGroup, work: Work, outcome: Work
             known = group.subscriptions.resolved.get(pattern)
             resolved = PatternTopics(topics, outcome.topics_version, shard.now.wall_ms)
             size_bytes = SMALL_RECORD_BYTES + pattern_bytes(pattern, resolved)
-            if not _fits(shard, group, topics, known, size_bytes):
+            if not _fits(shard, group, pattern, topics, known, size_bytes):
                 too_large.append(pattern)  # it is resolved again later
                 continue
             changed = changed or topics != (() if known is None else known.topics)
@@ -102,12 +102,13 @@ def work_done(shard: ShardState, group: ConsumerGroup, work: Work, outcome: Work
 def _fits(
     shard: ShardState,
     group: ConsumerGroup,
+    pattern: str,
     topics: tuple[str, ...],
     known: PatternTopics | None,
     size_bytes: int,
 ) -> bool:
-    """Return True if the group may have these topics for a pattern, and the step and the group are
-    then small enough to be stored.
+    """Return True if the group may have these topics for a pattern, the step and the group are then
+    small enough to be stored, and the metadata of all groups has room.
     """
     limits = shard.limits
     named = group.subscriptions.name_count - (0 if known is None else len(known.topics))
@@ -115,4 +116,7 @@ def _fits(
         return False
     if shard.step.record_bytes + size_bytes > limits.max_step_bytes:
         return False
-    return group.size_bytes + size_bytes <= min(limits.max_group_bytes, limits.max_step_bytes)
+    if group.size_bytes + size_bytes > min(limits.max_group_bytes, limits.max_step_bytes):
+        return False
+    held_bytes = 0 if known is None else SMALL_RECORD_BYTES + pattern_bytes(pattern, known)
+    return shard.admits_metadata(size_bytes, size_bytes - held_bytes)

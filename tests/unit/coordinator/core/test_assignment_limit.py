@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from groupkeeper.coordinator.core.cluster.image import TopicImage
+from groupkeeper.coordinator.core.consumer.member import target_bytes
 from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.events import AssignmentFailed
 from groupkeeper.coordinator.core.groups.census import (
     LARGE_ASSIGNMENT_BYTES,
     SMALL_ASSIGNMENT_BYTES,
 )
+from tests.helpers.core.consumer_members import ConsumerStub, settle
 from tests.helpers.core.invariants import check
-from tests.helpers.core.shard_driver import Call, ShardDriver, a_member, completing
+from tests.helpers.core.shard_driver import Call, ShardDriver, TopicInfo, a_member, completing
 
 BOUND = 2 * LARGE_ASSIGNMENT_BYTES
 USUAL = 3 * LARGE_ASSIGNMENT_BYTES // 8
 """A third more when it is encoded: three of them fit."""
+MANY_RETRIES_MS = 2_000
 
 
 def assign(driver: ShardDriver, group_id: str, size_bytes: int) -> Call:
@@ -67,3 +72,53 @@ def test_what_was_loaded_counts() -> None:
     held = driver.shard.census.assigned_bytes
     driver.reload()
     assert driver.shard.census.assigned_bytes == held > USUAL
+
+
+# --- consumer groups ---
+
+
+PAIRS = TopicImage.of(
+    TopicInfo("first", f"{1:022}", 500),
+    TopicInfo("second", f"{2:022}", 500),
+    TopicInfo("few", f"{3:022}", 2),
+)
+ROOM = 5 * target_bytes({f"{1:022}": tuple(range(500))})
+"""Room for the partitions of one of the two topics, which take four times this while members move.
+"""
+
+
+def test_a_target_without_room_is_not_stored_and_the_old_one_stays() -> None:
+    driver = ShardDriver(image=PAIRS, max_metadata_bytes=ROOM)
+    first = ConsumerStub(driver, "a", group_id="g1", topics=("first",))
+    first.join()
+    assert list(first.held) == [f"{1:022}"]
+    second = ConsumerStub(driver, "b", group_id="g2", topics=("second",))
+    assert second.join().error is ErrorCode.NONE
+    (event,) = driver.events_of(AssignmentFailed)
+    assert (event.group_id, event.reason) == ("g2", "refused")
+    assert "no more room" in event.detail
+    assert (second.held, driver.shard.census.assigned_bytes <= ROOM) == ({}, True)
+    check(driver.shard)
+
+    first.leave()
+    driver.advance(MANY_RETRIES_MS)
+    second.beat()
+    assert second.held == {f"{2:022}": list(range(500))}
+
+
+def test_partitions_that_only_move_need_no_more_room() -> None:
+    driver = ShardDriver(image=PAIRS, max_metadata_bytes=ROOM)
+    a, b = (ConsumerStub(driver, name, topics=("first",)) for name in "ab")
+    a.join()
+    driver.shard.census.max_metadata_bytes = 0
+    b.join()
+    settle(driver, [a, b])
+    assert [len(each.held[f"{1:022}"]) for each in (a, b)] == [250, 250]
+    assert driver.events_of(AssignmentFailed) == []
+
+
+def test_a_small_target_is_stored_where_no_room_is_left() -> None:
+    driver = ShardDriver(image=PAIRS, max_metadata_bytes=0)
+    a = ConsumerStub(driver, "a", topics=("few",))
+    a.join()
+    assert a.held == {f"{3:022}": [0, 1]}

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from groupkeeper.coordinator.core import conversion
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.events import (
     Assignment,
@@ -21,6 +20,7 @@ from groupkeeper.coordinator.core.group_type import GroupType
 from groupkeeper.coordinator.core.records import GroupRecord
 from groupkeeper.coordinator.core.requests.membership import JoinProtocol, LeavingMember
 from groupkeeper.coordinator.core.requests.offsets import OffsetDelete
+from groupkeeper.protocol import consumer_protocol
 from groupkeeper.protocol.consumer_protocol import Subscription, encode_subscription
 from tests.helpers.core.consumer_members import ConsumerStub, describe_consumer, settle
 from tests.helpers.core.mixed_groups import (
@@ -206,9 +206,21 @@ def test_a_member_that_was_assigned_a_partition_twice_is_converted(driver) -> No
 def test_a_group_with_too_many_names_and_partitions_is_not_converted(
     driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(conversion, "MAX_PARTS", 8)
+    monkeypatch.setattr(consumer_protocol, "MAX_PARTS", 9)  # each topic counts twice
     classic_group(driver, assigned(0, 1, 2), assigned(3, 4, 5))
     assert ConsumerStub(driver, "new").join().error is ABSENT
+    monkeypatch.setattr(consumer_protocol, "MAX_PARTS", 10)
+    assert ConsumerStub(driver, "new").join().error is NONE
+
+
+def test_equal_lists_of_topics_count_once_in_a_conversion(
+    driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thousand members that subscribe to the same hundred topics can be converted."""
+    monkeypatch.setattr(consumer_protocol, "MAX_NAMES", 1)
+    classic_group(driver, assigned(0, 1, 2), assigned(3, 4, 5))
+    assert ConsumerStub(driver, "new").join().error is NONE
+    assert describe_consumer(driver).state == "Reconciling"
 
 
 def test_the_sessions_before_a_conversion_end_nobody(driver) -> None:

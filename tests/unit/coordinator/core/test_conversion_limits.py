@@ -8,7 +8,7 @@ import pytest
 
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.requests.membership import JoinProtocol
-from groupkeeper.protocol.consumer_protocol import Subscription, encode_subscription
+from groupkeeper.protocol.consumer_protocol import MAX_NAMES, Subscription, encode_subscription
 from tests.helpers.core.consumer_members import ConsumerStub
 from tests.helpers.core.mixed_groups import assigned, classic_group, partitions_of, subscribed
 from tests.helpers.core.shard_driver import a_member, completing
@@ -57,8 +57,28 @@ def test_a_group_with_more_names_than_can_be_read_at_once_is_not_converted(drive
 
 def test_a_classic_member_with_more_names_than_can_be_read_at_once_is_refused(driver) -> None:
     ConsumerStub(driver, "a").join()
-    call = driver.join("g", "b", protocols=of_many_topics(200_000))
-    assert call.error is ErrorCode.UNKNOWN_SERVER_ERROR
+    for count in (200_000, MAX_NAMES + 1):
+        call = driver.join("g", "b", protocols=of_many_topics(count))
+        assert call.error is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert list(driver.shard.groups["g"].members) == ["a"]
+    call = driver.join("g", "b", protocols=of_many_topics(MAX_NAMES))
+    assert call.error is ErrorCode.NONE
+
+
+@pytest.mark.parametrize(
+    ("limit", "error"),
+    [
+        ("max_group_bytes", ErrorCode.GROUP_MAX_SIZE_REACHED),
+        ("max_metadata_bytes", ErrorCode.COORDINATOR_NOT_AVAILABLE),
+    ],
+)
+def test_a_classic_member_without_room_is_told_whether_to_repeat_its_join(
+    make_driver, limit: str, error: ErrorCode
+) -> None:
+    driver = make_driver(**{limit: 10_000})
+    ConsumerStub(driver, "a").join()
+    call = driver.join("g", protocols=of_many_topics(5_000), requires_known_member_id=False)
+    assert (call.error, call.result.member_id) == (error, "")
     assert list(driver.shard.groups["g"].members) == ["a"]
 
 

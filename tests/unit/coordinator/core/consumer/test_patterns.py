@@ -211,3 +211,20 @@ def test_a_group_has_no_more_names_than_a_target_can_be_computed_for(monkeypatch
         "the same list"
     )
     assert b.beat().error is ErrorCode.NONE
+
+
+def test_topics_of_a_pattern_without_room_leave_it_as_it_is():
+    """The names of 100 topics take 2 KB, and metadata up to 1 KiB is always admitted."""
+    driver = ShardDriver(max_metadata_bytes=0)
+    a = join(driver, "a", "o.*")
+    driver.finish_work(PatternMatches(0, {"o.*": ("orders",)}))
+    a.beat()
+    for _ in range(20):
+        driver.advance(REFRESH_MS // 20)
+        a.beat()
+    many = ("orders", *(f"orders-{number:03}-and-a-long-name" for number in range(100)))
+    driver.finish_work(PatternMatches(0, {"o.*": many}))
+    a.beat()
+    assert (a.epoch, set(a.held)) == (2, {ORDERS.topic_id})
+    (event,) = driver.events_of(PatternRefused)
+    assert (event.pattern, event.detail) == ("o.*", "the group has no room for its topics")
