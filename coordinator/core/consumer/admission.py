@@ -59,7 +59,7 @@ def refusal(
     return (
         wrong
         or _pattern_refusal(shard, group, request)
-        or _room_refusal(shard, group, fields, converted_bytes)
+        or room_refusal(shard, group, fields, converted_bytes)
     )
 
 
@@ -155,8 +155,8 @@ def _pattern_refusal(
     return HeartbeatRefusal(ErrorCode.INVALID_REGULAR_EXPRESSION, message, wrong)
 
 
-def _room_refusal(
-    shard: ShardState, group: ConsumerGroup, fields: ConsumerMemberFields, converted_bytes: int
+def room_refusal(
+    shard: ShardState, group: ConsumerGroup, fields: ConsumerMemberFields, converted_bytes: int = 0
 ) -> HeartbeatRefusal | None:
     """Return a refusal if the group would be too large to store with this member, or if the
     coordinator has no room for it (docs/design.md#bounds).

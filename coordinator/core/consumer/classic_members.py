@@ -10,15 +10,19 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final
 
-from groupkeeper.coordinator.core.consumer import heartbeat, leaving, rebalance, static_members
+from groupkeeper.coordinator.core.consumer import (
+    admission,
+    heartbeat,
+    leaving,
+    rebalance,
+    static_members,
+)
 from groupkeeper.coordinator.core.consumer.group import ConsumerGroup
 from groupkeeper.coordinator.core.consumer.member import (
     ConsumerGroupMember,
-    fields_bytes,
     same_subscription,
 )
 from groupkeeper.coordinator.core.consumer.reconciliation import ReconciliationState
-from groupkeeper.coordinator.core.consumer.subscriptions import names_bytes
 from groupkeeper.coordinator.core.consumer_records import (
     ClassicProtocol,
     ClassicSession,
@@ -30,7 +34,6 @@ from groupkeeper.coordinator.core.dispatch import handles
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.events import MemberJoin, MemberLeave, quoted
 from groupkeeper.coordinator.core.group_type import GroupType
-from groupkeeper.coordinator.core.groups.group import repeated_id_bytes
 from groupkeeper.coordinator.core.request_events import add_refused_event
 from groupkeeper.coordinator.core.requests.membership import (
     Heartbeat,
@@ -82,9 +85,9 @@ def join_group(shard: ShardState, group: ConsumerGroup, request: JoinGroup, tick
         return
     member_id = request.new_member_id if is_new else request.member_id
     fields = _joined_fields(group, member_id, request, subscription)
-    error = _room_error(shard, group, fields)
-    if error:
-        shard.reply(ticket, JoinGroupResult(error, ""))
+    refusal = admission.room_refusal(shard, group, fields)
+    if refusal is not None:
+        shard.reply(ticket, JoinGroupResult(refusal.error, ""))
         return
     _join(shard, group, fields, request, subscription, ticket)
 
@@ -135,23 +138,6 @@ def _joined_fields(
     )
 
 
-def _room_error(shard: ShardState, group: ConsumerGroup, fields: ConsumerMemberFields) -> ErrorCode:
-    """Return the error if the group would be too large to store with this member, or if the
-    coordinator has no room for it now.
-    """
-    size_bytes = fields_bytes(fields) + names_bytes(fields.subscribed_topic_names)
-    member = group.members.get(fields.member_id)
-    added_bytes = size_bytes - (0 if member is None else member.size_bytes)
-    id_bytes = repeated_id_bytes(group.group_id) if member is None else 0
-    most_bytes = min(shard.limits.max_group_bytes, shard.limits.max_step_bytes)
-    fits = group.size_bytes + added_bytes + id_bytes <= most_bytes
-    if not fits or not group.subscriptions.admits(fields.subscribed_topic_names):
-        return ErrorCode.GROUP_MAX_SIZE_REACHED
-    if not shard.admits_metadata(size_bytes, added_bytes):
-        return ErrorCode.COORDINATOR_NOT_AVAILABLE
-    return _NONE
-
-
 def _join(
     shard: ShardState,
     group: ConsumerGroup,
@@ -177,10 +163,7 @@ def _join(
         # the classic protocol.
         leaving.answer_parked(shard, known, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     if before != fields:
-        shard.record(
-            ConsumerMember(group.group_id, fields),
-            fields_bytes(fields) + names_bytes(fields.subscribed_topic_names),
-        )
+        shard.record(ConsumerMember(group.group_id, fields), admission.room_bytes(fields))
     member = group.members[fields.member_id]
     member.client = request.client
     if before is None or replaced is not None:
