@@ -95,6 +95,19 @@ CONSUMERS: Final = (
         "what a removed member had is assigned to nobody",
     ),
     Named(
+        f"{CONSUMER}/leaving.py",
+        "        answer_parked(shard, member, ErrorCode.UNKNOWN_MEMBER_ID)\n"
+        "        static_members.leave_for_now(shard, group, member)\n",
+        "        static_members.leave_for_now(shard, group, member)\n",
+        "a heartbeat that waits is never answered if its member leaves for a short time",
+    ),
+    Named(
+        f"{CONSUMER}/epochs.py",
+        "0 <= wall_ms - self.computed_ms < interval_ms",
+        "wall_ms - self.computed_ms < interval_ms",
+        "after the clock was set back, a group gets no new target for hours",
+    ),
+    Named(
         f"{CONSUMER}/regexes.py",
         "    group.resolving = False\n",
         "",

@@ -417,6 +417,14 @@ def test_a_group_too_large_for_the_classic_protocol_stays(driver) -> None:
     assert driver.list_groups()["g"].group_type == "consumer"
 
 
+def test_a_group_that_just_fits_the_classic_protocol_is_converted(driver) -> None:
+    consumer, _ = mixed(driver)
+    rejoin(a_member(driver))
+    driver.reload(group_max_size=2)
+    consumer.leave()
+    assert driver.list_groups()["g"].group_type == "classic"
+
+
 def test_a_classic_client_may_take_the_place_of_a_static_consumer(driver) -> None:
     """testLastStaticConsumerProtocolMemberReplacedByClassicProtocolMember."""
     consumer = ConsumerStub(driver, "a", instance_id="i")

@@ -211,6 +211,18 @@ async def test_more_patterns_than_the_limit_are_refused_until_one_was_not_used_f
 
 
 @virtual_time
+async def test_a_pattern_that_a_group_has_used_is_kept_for_20_minutes():
+    """A group asks again after ten minutes."""
+    async with an_index(Topics("a"), max_patterns=1) as index:
+        assert index.error("a") is None
+        await begin(index, "a")
+        await asyncio.sleep(20 * 60 - 1)
+        assert index.error("b") is not None
+        await asyncio.sleep(1)
+        assert index.error("b") is None
+
+
+@virtual_time
 async def test_patterns_of_refused_members_soon_make_room_for_others():
     async with an_index(Topics("a"), max_patterns=3) as index:
         await begin(index, "a")

@@ -87,6 +87,23 @@ def test_the_cause_is_that_of_the_target_which_moved_the_partition(driver) -> No
     assert ("b", [("member_join", "b")], "") in [owner for each in moved for owner in each]
 
 
+def test_a_newer_target_with_the_same_owner_is_not_the_cause(driver) -> None:
+    """A third member joins before the second one has its partitions. It gets only some of them."""
+    a, b, c = (ConsumerStub(driver, name) for name in "abc")
+    a.join()
+    driver.advance(1_000)
+    b.join()
+    driver.advance(1_000)
+    c.join()
+    settle(driver, [a, b, c])
+    for member in (b, c):
+        owner = (member.member_id, [("member_join", member.member_id)], "")
+        assert len(member.partitions()) == 4
+        assert {told(driver.events, number)[-1] == owner for number in member.partitions()} == {
+            True
+        }
+
+
 def test_an_evicted_member_loses_its_partitions_for_that_reason(driver) -> None:
     ConsumerStub(driver, "a").join()
     driver.advance(45_000)

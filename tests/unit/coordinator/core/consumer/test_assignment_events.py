@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from groupkeeper.coordinator.core.consumer import assignment_events
+from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.events import (
     MemberEvicted,
     PartitionsMoved,
@@ -40,6 +41,18 @@ def test_a_large_target_is_only_counted(driver, monkeypatch) -> None:
     ConsumerStub(driver, "a").join()
     assert last(driver, TargetAssignment).targets is None
     assert last(driver, TargetAssignment).changed_members == 1
+
+
+def test_a_target_is_only_counted_if_its_list_may_not_fit_in_the_step(make_driver) -> None:
+    """The list has names of topics, which are longer than the ids in the record."""
+    listed = {}
+    for most_bytes in (3_000, 6_000):
+        driver = make_driver(max_step_bytes=most_bytes)
+        assert ConsumerStub(driver, "a").join().error is ErrorCode.NONE
+        event = last(driver, TargetAssignment)
+        assert event.changed_members == 1
+        listed[most_bytes] = event.targets is not None
+    assert listed == {3_000: False, 6_000: True}
 
 
 def test_a_partition_moves_when_its_owner_gives_it_up(driver) -> None:
@@ -113,6 +126,20 @@ def test_each_epoch_has_a_start_with_its_reason_and_the_group_one_end(driver) ->
     ]
     ends = [event for event in driver.events if type(event) is RebalanceEnd]
     assert [(event.generation_id, event.members) for event in ends] == [(4, 2)]
+
+
+def test_a_rebalance_lasts_from_its_first_epoch_to_its_end(driver) -> None:
+    a, b = ConsumerStub(driver, "a"), ConsumerStub(driver, "b")
+    a.join()
+    driver.advance(1_000)
+    b.join()
+    driver.advance(700)
+    b.beat(subscribed_topic_names=("orders", "payments"))  # begins another epoch
+    driver.advance(300)
+    for member in (a, a, b):
+        member.acknowledge()
+    event = last(driver, RebalanceEnd)
+    assert (event.generation_id, event.duration_ms) == (4, 1_000)
 
 
 def test_partitions_of_a_topic_that_was_deleted_are_named(driver) -> None:

@@ -7,7 +7,7 @@ import pytest
 from groupkeeper.coordinator.core.consumer import assignment_work
 from groupkeeper.coordinator.core.consumer.pattern_work import PatternMatches
 from groupkeeper.coordinator.core.errors import ErrorCode
-from groupkeeper.coordinator.core.events import MemberEvicted
+from groupkeeper.coordinator.core.events import MemberEvicted, MemberLeave
 from tests.helpers.core.consumer_members import ConsumerStub, describe_consumer, settle
 from tests.helpers.core.mixed_groups import mixed, partitions_of, rejoin, subscribed
 from tests.helpers.core.shard_driver import a_member
@@ -181,3 +181,11 @@ def test_a_classic_member_has_time_to_give_up_from_the_heartbeat_that_tells_it(d
     driver.advance(2_000)
     assert classic.heartbeat().error is ErrorCode.UNKNOWN_MEMBER_ID
     assert [event.reason for event in driver.events_of(MemberEvicted)] == ["join_timeout"]
+
+
+def test_a_member_that_a_leave_group_names_twice_leaves_once(driver):
+    ConsumerStub(driver, "a").join()
+    ConsumerStub(driver, "b").join()
+    call = driver.leave("g", "a", "a")
+    assert [each.error for each in call.result.members] == [NONE, NONE]
+    assert [event.member_id for event in driver.events_of(MemberLeave)] == ["a"]

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from groupkeeper.coordinator.core.cluster.group_configs import GroupOverrides
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.group_state import GroupState
 from groupkeeper.coordinator.core.group_type import GroupType
@@ -19,7 +20,8 @@ from groupkeeper.coordinator.core.requests.offsets import OffsetDelete
 from groupkeeper.coordinator.core.waiting import AwaitedMember, Waiting
 from groupkeeper.protocol.consumer_protocol import decode_assignment, decode_subscription
 from tests.helpers.core.consumer_members import ConsumerStub, describe_consumer, settle
-from tests.helpers.core.shard_driver import CLIENT, ORDERS, PAYMENTS, a_stable_group
+from tests.helpers.core.mixed_groups import mixed
+from tests.helpers.core.shard_driver import CLIENT, ORDERS, PAYMENTS, SESSION_MS, a_stable_group
 
 if TYPE_CHECKING:
     from tests.helpers.core.shard_driver import ShardDriver
@@ -75,6 +77,18 @@ def test_an_older_epoch_may_commit_what_the_member_has_had_since(driver, a) -> N
         ("orders", kept): NONE,
         ("orders", lost): ErrorCode.OFFSET_METADATA_TOO_LARGE,
     }
+
+
+def test_an_older_epoch_may_not_commit_with_a_version_without_member_epochs(driver, a) -> None:
+    driver.advance(1_000)
+    b = ConsumerStub(driver, "b")
+    b.join()
+    settle(driver, [a, b])
+    kept = {"orders": {min(a.partitions()): 7}}
+    old = ErrorCode.ILLEGAL_GENERATION
+    refused = commit(driver, "a", 2, topics=kept, absent_group_error=old)
+    assert refused == {ErrorCode.UNSUPPORTED_VERSION}
+    assert commit(driver, "a", 2, topics=kept) == {NONE}
 
 
 def test_a_static_member_that_came_back_has_had_its_partitions_from_the_first_epoch(driver) -> None:
@@ -153,6 +167,13 @@ def test_a_description_has_what_members_own_and_shall_have(driver, a) -> None:
     assert describe_consumer(driver).members[0].assignment == ()
 
 
+@pytest.mark.parametrize("votes", [("uniform", "range"), ("range", "uniform")])
+def test_of_assignors_with_equal_votes_the_first_by_name_is_used(driver, votes) -> None:
+    for member_id, name in zip("ab", votes, strict=True):
+        ConsumerStub(driver, member_id).join(server_assignor=name)
+    assert describe_consumer(driver).assignor_name == "range"
+
+
 def waiting_of(driver: ShardDriver) -> Waiting | None:
     result = driver.send(ConsumerGroupDescribe("g", with_waiting=True)).result
     assert isinstance(result, ConsumerGroupDescribeResult)
@@ -216,6 +237,17 @@ def test_a_host_sees_members_and_partitions(driver, a) -> None:
     assert decode_subscription(member.metadata).topics == ["orders"]
     assert decode_assignment(member.assignment).partitions == {"orders": [*range(12)]}
     assert member.last_heard_ms == driver.now.wall_ms - 500
+
+
+def test_a_host_sees_that_the_config_of_a_group_leaves_classic_members_their_timeout(
+    driver,
+) -> None:
+    _, classic = mixed(driver)
+    own = GroupOverrides(consumer_session_timeout_ms=60_000)
+    driver.shard.configs_changed({"g": own}, driver.now)
+    members = driver.send(ReadGroup("g")).result.group.members
+    timeouts = {member.member_id: member.session_timeout_ms for member in members}
+    assert timeouts == {"a": 60_000, classic.member_id: SESSION_MS}
 
 
 def test_offsets_of_subscribed_topics_are_kept(driver, a) -> None:

@@ -115,6 +115,14 @@ def test_a_full_heartbeat_is_told_everything(driver, timeout_ms: int) -> None:
     assert call.reply.waits
 
 
+def test_a_heartbeat_without_its_partitions_is_not_told_the_assignment(driver) -> None:
+    """Its sender asks for nothing: it only repeats its timeout and its topics."""
+    a = ConsumerStub(driver, "a")
+    a.join()
+    call = a.beat(rebalance_timeout_ms=60_000, subscribed_topic_names=("orders",))
+    assert (call.error, call.result.assignment) == (NONE, None)
+
+
 def test_a_second_member_gets_its_share_when_the_first_one_has_given_it_up(driver) -> None:
     """testReconciliationProcess; docs/spec/edge-cases.md#edge-88."""
     a, b = ConsumerStub(driver, "a"), ConsumerStub(driver, "b")
@@ -148,6 +156,17 @@ def test_a_member_that_joins_within_the_interval_waits_for_the_next_target(drive
     a.beat()
     assert len(a.partitions()) == 6
     assert state(driver) == "Reconciling"
+
+
+def test_the_interval_delays_nothing_after_the_wall_clock_was_set_back(driver) -> None:
+    """Otherwise the group would wait until the clock has caught up, which may take hours."""
+    a, b = ConsumerStub(driver, "a"), ConsumerStub(driver, "b")
+    a.join()
+    driver.now = driver.now._replace(wall_ms=driver.now.wall_ms - 3_600_000)
+    b.join()
+    assert b.epoch == 3
+    a.beat()
+    assert len(a.partitions()) == 6
 
 
 def test_two_changes_within_the_interval_are_one_computation(driver) -> None:
@@ -202,6 +221,19 @@ def test_a_lost_answer_may_be_asked_for_again(driver) -> None:
     assert a.send(member_epoch=2, owned=none_of_another).error is ErrorCode.FENCED_MEMBER_EPOCH
     assert a.send(member_epoch=1, owned=owned).error is ErrorCode.FENCED_MEMBER_EPOCH
     assert a.send(member_epoch=4).error is ErrorCode.FENCED_MEMBER_EPOCH
+
+
+def test_an_epoch_that_the_member_never_had_is_refused(driver) -> None:
+    """It goes from epoch 2 to 4. So no answer with epoch 3 can have been lost."""
+    a, b = ConsumerStub(driver, "a"), ConsumerStub(driver, "b")
+    a.join()
+    b.join()
+    b.leave()
+    driver.advance(1_000)
+    a.beat()
+    assert a.epoch == 4
+    assert a.send(member_epoch=3, owned=a.owned()).error is ErrorCode.FENCED_MEMBER_EPOCH
+    assert a.send(member_epoch=2, owned=a.owned()).error is NONE
 
 
 def test_strangers_are_refused(driver) -> None:
@@ -308,6 +340,23 @@ def test_an_assignor_and_a_rack_begin_no_epoch(driver) -> None:
     assert describe_consumer(driver).assignor_name == "range"
 
 
+def test_a_heartbeat_without_a_rack_keeps_the_rack_of_its_member(driver) -> None:
+    a = ConsumerStub(driver, "a")
+    a.join(rack_id="r")
+    a.beat(subscribed_topic_names=("payments",))
+    (member,) = describe_consumer(driver).members
+    assert (member.rack_id, member.subscribed_topic_names) == ("r", ("payments",))
+
+
+def test_the_same_topics_in_another_order_begin_no_epoch(driver) -> None:
+    a = ConsumerStub(driver, "a", topics=("payments", "orders"))
+    a.join()
+    a.beat(subscribed_topic_names=("orders", "payments"))
+    (member,) = describe_consumer(driver).members
+    assert member.subscribed_topic_names == ("orders", "payments")
+    assert len(driver.records_of(ConsumerGroupEpoch)) == 1
+
+
 def test_a_heartbeat_from_another_host_is_recorded(driver) -> None:
     a = ConsumerStub(driver, "a")
     a.join()
@@ -388,6 +437,16 @@ def test_a_member_too_large_to_be_stored_is_refused_before_anything_changes(make
     assert driver.records == []
     a.topics = ("orders",)
     assert a.join().error is NONE
+
+
+def test_a_member_may_replace_metadata_by_smaller_metadata_when_there_is_no_room(
+    make_driver,
+) -> None:
+    driver = make_driver(max_metadata_bytes=10_000)
+    a, b = ConsumerStub(driver, "a"), ConsumerStub(driver, "b")
+    assert a.join(rack_id="r" * 6_000).error is NONE
+    assert b.join(rack_id="r" * 5_000).error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert a.beat(rack_id="s" * 5_000).error is NONE
 
 
 def test_no_group_is_created_above_the_limit(make_driver) -> None:

@@ -7,6 +7,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from groupkeeper.coordinator.core.consumer import assignment_work
+from groupkeeper.coordinator.core.consumer_records import (
+    ConsumerGroupRecord,
+    ConsumerMember,
+    ConsumerMemberFields,
+    ConsumerMemberRemoved,
+)
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.events import MemberEvicted, MemberJoin
 from groupkeeper.coordinator.core.requests.admin import DeleteGroup
@@ -114,6 +120,19 @@ def test_a_member_that_joins_under_another_instance_id_no_longer_has_the_old_one
     assert ConsumerStub(driver, "third", instance_id="j").join().error is (
         ErrorCode.UNRELEASED_INSTANCE_ID
     )
+
+
+def test_a_load_of_old_records_leaves_an_instance_id_to_its_newer_member(driver) -> None:
+    """The removal of the older member may be read after the record of the newer one."""
+    a, b = (ConsumerMemberFields(name, "i", rebalance_timeout_ms=60_000) for name in "ab")
+    driver.load(
+        ConsumerGroupRecord("g"),
+        ConsumerMember("g", a),
+        ConsumerMember("g", b),
+        ConsumerMemberRemoved("g", "a"),
+    )
+    other = ConsumerStub(driver, "c", instance_id="i")
+    assert other.join().error is ErrorCode.UNRELEASED_INSTANCE_ID
 
 
 def test_a_group_whose_only_member_left_for_now_is_not_empty(driver) -> None:
