@@ -14,8 +14,13 @@ import structlog
 from groupkeeper.storage.backends.sqlite.failed_sync import is_failed_sync
 from groupkeeper.storage.backends.sqlite.fold import FoldWork
 
-CHECKPOINT_PAGES: Final = 1_000
-"""A checkpoint is due when about this many pages were written. SQLite has the same default."""
+CHECKPOINT_PAGES: Final = 400
+"""A checkpoint is due when about this many pages were written.
+
+All commits that come during a checkpoint wait for it: about 2 ms on a quiet disk. With SQLite's
+default (1,000) it takes 4 to 6 ms. With fewer pages, more of them meet a disk that is busy
+(docs/reports/2026-11-29-commits.md#pages).
+"""
 _MOST_COUNTED: Final = 4 * CHECKPOINT_PAGES
 _RETRY_PAGES: Final = 100
 """The next try comes after so many further pages, if a reader or an error kept some pages from
