@@ -165,7 +165,7 @@ def room_refusal(
     if member is not None and fields == member.fields:
         return None
     size_bytes = room_bytes(fields)
-    held_bytes = 0 if member is None else member.size_bytes
+    held_bytes = 0 if member is None else _held_bytes(group, member, fields)
     limits = shard.limits
     most_bytes = min(limits.max_group_bytes, limits.max_step_bytes)
     id_bytes = repeated_id_bytes(group.group_id) if member is None else 0
@@ -180,6 +180,19 @@ def room_refusal(
             ErrorCode.COORDINATOR_NOT_AVAILABLE, "The coordinator has no more room."
         )
     return None
+
+
+def _held_bytes(
+    group: ConsumerGroup, member: ConsumerGroupMember, fields: ConsumerMemberFields
+) -> int:
+    """Return how much of ``room_bytes`` of its new fields a member has already. Its old names are
+    no longer held if it has them alone.
+    """
+    names = member.fields.subscribed_topic_names
+    keeps = names == fields.subscribed_topic_names
+    if keeps or not group.subscriptions.is_shared(member.subscription):
+        return member.size_bytes + names_bytes(names)
+    return member.size_bytes
 
 
 def room_bytes(fields: ConsumerMemberFields) -> int:

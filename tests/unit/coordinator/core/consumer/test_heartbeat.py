@@ -449,6 +449,31 @@ def test_a_member_may_replace_metadata_by_smaller_metadata_when_there_is_no_room
     assert a.beat(rack_id="s" * 5_000).error is NONE
 
 
+MANY_NAMES = ("orders", *(f"a-long-name-of-a-topic-{number:03}" for number in range(200)))
+
+
+@pytest.mark.parametrize("names", [None, MANY_NAMES[:-1]], ids=["same names", "fewer names"])
+def test_the_names_that_a_member_has_already_need_no_room_again(
+    make_driver, names: tuple[str, ...] | None
+) -> None:
+    driver = make_driver()
+    a = ConsumerStub(driver, "a", topics=MANY_NAMES)
+    a.join(rack_id="one")
+    driver.shard.census.max_metadata_bytes = driver.shard.census.metadata_bytes
+    assert a.beat(rack_id="two", subscribed_topic_names=names).error is NONE
+    assert driver.shard.census.metadata_bytes <= driver.shard.census.max_metadata_bytes
+
+
+def test_other_names_than_those_of_other_members_need_room(make_driver) -> None:
+    driver = make_driver()
+    a, b = (ConsumerStub(driver, name, topics=MANY_NAMES) for name in "ab")
+    a.join()
+    b.join()
+    driver.shard.census.max_metadata_bytes = driver.shard.census.metadata_bytes
+    fewer = a.beat(subscribed_topic_names=MANY_NAMES[:-1])
+    assert fewer.error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
 def test_no_group_is_created_above_the_limit(make_driver) -> None:
     driver = make_driver(max_groups=1)
     assert ConsumerStub(driver, "a").join().error is NONE
