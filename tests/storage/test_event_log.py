@@ -22,12 +22,16 @@ from tests.helpers.storage.sealed_store import DAY_MS, SealedStore, until
 @pytest.fixture
 async def store(tmp_path: Path) -> SealedStore:
     """Three days in files, and the newest row; closed."""
-    store = SealedStore(tmp_path)
+    # A day is one file, although the clock moves at once: the first day is one row, because a first
+    # segment is closed early, and later segments are closed after two days or by the next day.
+    store = SealedStore(tmp_path, segment_ms=2 * DAY_MS)
     owner = await store.owner()
     for day in range(3):
-        for number in range(3):
-            await store.append(owner, 0, [commit(f"g{number}", 100 * day + number)])
+        commits = [commit(f"g{number}", 100 * day + number) for number in range(3)]
+        for records in [[each] for each in commits] if day else [commits]:
+            await store.append(owner, 0, records)
         store.now_ms += DAY_MS
+    store.now_ms += DAY_MS
     await until(lambda: owner.storage.stats()["sealed_seq"] == 9)
     await until(lambda: store.live_seqs() == [9])
     await owner.storage.close()
