@@ -100,14 +100,15 @@ def _patience_s(timeout: float) -> float:
 class _Handler(kazoo.handlers.threading.SequentialThreadingHandler):  # type: ignore[misc]
     """kazoo's threads, with a time limit for each attempt to connect."""
 
-    failure: Exception | None = None
-    """Why the last attempt to connect failed. None if it succeeded, or if there was none."""
+    failure: str = ""
+    """Why the last attempt to connect failed; "" if it succeeded, or if there was none. Only the
+    text is kept: the traceback of an exception would keep the socket open."""
 
     def create_connection(self, *args: Any, timeout: float, **named: Any) -> Any:
         try:
             return super().create_connection(*args, timeout=_patience_s(timeout), **named)
         except Exception as error:
-            self.failure = error
+            self.failure = _text_of(error)
             raise
 
 
@@ -115,8 +116,12 @@ def why_not_connected(client: Any) -> str:
     """Return why the last attempt of a client to connect failed, such as a certificate that is not
     trusted. Return "" if it succeeded. kazoo only logs it, and tries again.
     """
-    failure = client.handler.failure
-    return "" if failure is None else str(failure) or type(failure).__name__
+    failure: str = client.handler.failure
+    return failure
+
+
+def _text_of(error: Exception) -> str:
+    return str(error) or type(error).__name__
 
 
 def _watch_handshakes(client: Any, negotiated: Callable[[int], None]) -> None:
@@ -132,9 +137,9 @@ def _watch_handshakes(client: Any, negotiated: Callable[[int], None]) -> None:
         try:
             answer = invoke(_patience_s(timeout), request, xid)
         except Exception as error:
-            client.handler.failure = error
+            client.handler.failure = _text_of(error)
             raise
-        client.handler.failure = None
+        client.handler.failure = ""
         if isinstance(answer, tuple) and getattr(answer[0], "time_out", 0) > 0:
             negotiated(answer[0].time_out)
         return answer
