@@ -27,8 +27,8 @@ MAX_PARTS: Final = 100_000
 """The largest number of partitions that are read for one request which changes a consumer group. A
 topic with partitions counts as ``TOPIC_PARTS``. Reading them takes 50 ms at most."""
 TOPIC_PARTS: Final = 2
-"""A topic counts like this number of partitions. Half of ``MAX_PARTS`` is enough for 1,000 members
-with ten topics each, which they own and were assigned."""
+"""A topic counts like this number of partitions. 1,000 members with one partition of ten topics
+each, which they own and were assigned, count as 60,000."""
 
 _I16 = struct.Struct(">h")
 _I32 = struct.Struct(">i")
@@ -101,23 +101,12 @@ def all_subscribed_topics(subscriptions: Iterable[bytes]) -> frozenset[str]:
     is not read again.
     """
     topics: set[str] = set()
-    lists: deque[bytes] = deque(maxlen=REMEMBERED_LISTS)
-    names_left, bytes_left = MAX_NAMES, MAX_NAME_BYTES
+    lists = _TopicLists(MAX_NAME_BYTES)
     for data in subscriptions:
         reader = _Reader(data)
         reader.version()
-        if any(data.startswith(each, reader.at) for each in lists):
-            continue
-        count = reader.count(2)
-        names_left -= count
-        if names_left < 0:
-            raise ConsumerProtocolError(f"more than {MAX_NAMES} topics to read")
-        for _ in range(count):
-            topics.add(reader.string())
-            if reader.at > bytes_left:
-                raise ConsumerProtocolError(f"more than {MAX_NAME_BYTES} bytes to read")
-        bytes_left -= reader.at
-        lists.append(data[_I16.size : reader.at])
+        if lists.known(reader) is None:
+            topics.update(lists.read(reader))
     return frozenset(topics)
 
 
@@ -139,15 +128,16 @@ class MembersReader:
     """
 
     def __init__(self) -> None:
-        self._names_left = MAX_NAMES
         self._parts_left = MAX_PARTS
-        self._lists: deque[tuple[bytes, list[str]]] = deque(maxlen=REMEMBERED_LISTS)
+        self._lists = _TopicLists()
 
     def subscription(self, data: bytes) -> Subscription:
         """Read a subscription. Equal lists of topics are the same object."""
         reader = _Reader(data, self._parts_left)
         version = reader.version()
-        topics = self._topics(data, reader)
+        topics = self._lists.known(reader)
+        if topics is None:
+            topics = self._lists.read(reader)
         subscription = reader.rest_of_subscription(version, topics)
         self._parts_left = reader.parts_left
         return subscription
@@ -158,20 +148,6 @@ class MembersReader:
         assignment = reader.assignment()
         self._parts_left = reader.parts_left
         return assignment
-
-    def _topics(self, data: bytes, reader: _Reader) -> list[str]:
-        for raw, topics in self._lists:
-            if data.startswith(raw, reader.at):
-                reader.at += len(raw)
-                return topics
-        start = reader.at
-        count = reader.count(2)
-        self._names_left -= count
-        if self._names_left < 0:
-            raise ConsumerProtocolError(f"more than {MAX_NAMES} topics to read")
-        topics = [reader.string() for _ in range(count)]
-        self._lists.append((data[start : reader.at], topics))
-        return topics
 
 
 def encode_subscription(subscription: Subscription) -> bytes:
@@ -195,6 +171,44 @@ def encode_assignment(assignment: ConsumerAssignment) -> bytes:
     return head + _partitions(assignment.partitions) + _nullable_bytes(assignment.user_data)
 
 
+class _TopicLists:
+    """Lists of topics from several subscriptions, at most ``MAX_NAMES`` topics together. A list
+    that equals one of the last few is not read again, and not counted.
+    """
+
+    def __init__(self, most_bytes: int | None = None) -> None:
+        """``most_bytes`` limits the bytes that are read; None is no limit."""
+        self._names_left = MAX_NAMES
+        self._bytes_left = most_bytes
+        self._lists: deque[tuple[bytes, list[str]]] = deque(maxlen=REMEMBERED_LISTS)
+
+    def known(self, reader: _Reader) -> list[str] | None:
+        """Skip the next list if it equals one of the last few, and return that one. Otherwise
+        return None.
+        """
+        for raw, topics in self._lists:
+            if reader.skips(raw):
+                return topics
+        return None
+
+    def read(self, reader: _Reader) -> list[str]:
+        """Read and remember the next list."""
+        start = reader.at
+        count = reader.count(2)
+        self._names_left -= count
+        if self._names_left < 0:
+            raise ConsumerProtocolError(f"more than {MAX_NAMES} topics to read")
+        topics = []
+        for _ in range(count):
+            topics.append(reader.string())
+            if self._bytes_left is not None and reader.at > self._bytes_left:
+                raise ConsumerProtocolError(f"more than {MAX_NAME_BYTES} bytes to read")
+        if self._bytes_left is not None:
+            self._bytes_left -= reader.at
+        self._lists.append((reader.since(start), topics))
+        return topics
+
+
 class _Reader:
     """Reads from the front, and checks every length against the number of remaining bytes."""
 
@@ -213,6 +227,17 @@ class _Reader:
         taken = self._data[self.at : end]
         self.at = end
         return taken
+
+    def skips(self, raw: bytes) -> bool:
+        """Skip ``raw`` if it comes next, and return whether it did."""
+        if not self._data.startswith(raw, self.at):
+            return False
+        self.at += len(raw)
+        return True
+
+    def since(self, start: int) -> bytes:
+        """Return the bytes that were read since position ``start``."""
+        return self._data[start : self.at]
 
     def i16(self) -> int:
         value: int = _I16.unpack(self.take(2))[0]

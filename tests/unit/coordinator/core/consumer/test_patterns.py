@@ -24,6 +24,13 @@ def join(driver: ShardDriver, member_id: str, pattern: str, **changes) -> Consum
     return member
 
 
+def live_until_refresh(driver: ShardDriver, member: ConsumerStub) -> None:
+    """Let a member live until the topics of its pattern are searched again."""
+    for _ in range(20):
+        driver.advance(REFRESH_MS // 20)
+        member.beat()
+
+
 def test_a_member_has_nothing_until_its_pattern_is_resolved(driver):
     a = join(driver, "a", "o.*")
     assert (a.epoch, a.held) == (1, {})
@@ -49,9 +56,7 @@ def test_topics_that_match_since_begin_a_new_epoch(driver):
     a = join(driver, "a", ".*")
     driver.finish_work(PatternMatches(0, {".*": ("orders",)}))
     a.beat()
-    for _ in range(20):
-        driver.advance(REFRESH_MS // 20)
-        a.beat()
+    live_until_refresh(driver, a)
     driver.finish_work(PatternMatches(0, {".*": ("orders", "payments")}))
     a.beat()
     assert (a.epoch, set(a.held)) == (3, {ORDERS.topic_id, PAYMENTS.topic_id})
@@ -76,9 +81,7 @@ def test_a_resolution_that_changes_nothing_begins_no_epoch(driver):
     a = join(driver, "a", "o.*")
     driver.finish_work(PatternMatches(0, {"o.*": ("orders",)}))
     a.beat()
-    for _ in range(20):
-        driver.advance(REFRESH_MS // 20)
-        a.beat()
+    live_until_refresh(driver, a)
     driver.finish_work(PatternMatches(0, {"o.*": ("orders",)}))
     a.beat()
     assert a.epoch == 2
@@ -219,9 +222,7 @@ def test_topics_of_a_pattern_without_room_leave_it_as_it_is():
     a = join(driver, "a", "o.*")
     driver.finish_work(PatternMatches(0, {"o.*": ("orders",)}))
     a.beat()
-    for _ in range(20):
-        driver.advance(REFRESH_MS // 20)
-        a.beat()
+    live_until_refresh(driver, a)
     many = ("orders", *(f"orders-{number:03}-and-a-long-name" for number in range(100)))
     driver.finish_work(PatternMatches(0, {"o.*": many}))
     a.beat()
