@@ -38,8 +38,9 @@ IDENTITY = StoreIdentity("bench", SHARDS)
 
 
 def commit(group_id: str, offset: int) -> OffsetsCommitted:
-    """Return a consumer's commit."""
-    rows = [(n, offset, offset - 1, 0, "") for n in range(PARTITIONS)]
+    """Return a consumer's commit. Its partitions have different offsets, as those of users have."""
+    newest = [offset * 977 + n * 131_071 for n in range(PARTITIONS)]
+    rows = [(n, at, at - 977, 0, "") for n, at in enumerate(newest)]
     return OffsetsCommitted(
         group_id=group_id,
         generation_id=5,
