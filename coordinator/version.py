@@ -7,4 +7,4 @@ CLI_CLIENT_ID = "groupkeeper-cli"
 the answer also says what the group waits for.
 """
 
-VERSION = "0.2.0.dev12"
+VERSION = "0.2.0.dev13"

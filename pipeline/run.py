@@ -4,7 +4,7 @@ The job reads new segments (the daemon's files of events) into bronze, the table
 it computes the changed days in silver (facts about groups) and gold (summaries). Run it with
 ``groupkeeper pipeline run``, or on a cluster with::
 
-    spark-submit --py-files groupkeeper-0.2.0.dev12-py3-none-any.whl \\
+    spark-submit --py-files groupkeeper-0.2.0.dev13-py3-none-any.whl \\
         pipeline/run.py --log-dir s3a://bucket/log --out s3a://bucket/tables
 """
 

@@ -18,6 +18,7 @@ from groupkeeper import read_events
 from groupkeeper.storage.backends.sqlite import failed_sync
 from groupkeeper.storage.backends.sqlite import tables as sqlite_tables
 from groupkeeper.storage.backends.sqlite.failed_sync import close_without_checkpoint, is_failed_sync
+from groupkeeper.storage.backends.sqlite.packed import unpack
 from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
 from groupkeeper.storage.backends.sqlite.store_files import StoreFiles
 from groupkeeper.storage.base import CLUSTER_SHARD, OffsetStorage, StorageError, StoreIdentity
@@ -163,7 +164,8 @@ class SqliteBackend:
         """Find out whether an append is stored whose sync failed. Nothing was stored after it."""
         payload, self.doubtful = self.doubtful, None
         query = 'SELECT CAST(payload AS BLOB) FROM log ORDER BY "row" DESC LIMIT 1'
-        if payload is not None and connection.execute(query).fetchall() == [(payload,)]:
+        ((newest,),) = connection.execute(query).fetchall()
+        if payload is not None and unpack(newest) == payload:
             self.stored(payload)
 
     def heal(self) -> None:
@@ -279,6 +281,12 @@ class Jobs:
         self._task = None
 
 
+def _payload(arguments: tuple[int, str | bytes, int]) -> bytes:
+    """Return the payload of an append, by the arguments of its statement."""
+    _, packed, _ = arguments
+    return unpack(packed.encode() if isinstance(packed, str) else packed)
+
+
 class Disk:
     """The writer's connection, over a disk that fails before or after a statement."""
 
@@ -304,10 +312,10 @@ class Disk:
             cursor = self.raw.execute(statement, arguments)
         except sqlite3.OperationalError as error:
             if statement == sqlite_tables.APPEND and is_failed_sync(error):
-                self._backend.doubtful = arguments[1]
+                self._backend.doubtful = _payload(arguments)
             raise
         if statement == sqlite_tables.APPEND and cursor.rowcount == 1:
-            self._backend.stored(arguments[1])
+            self._backend.stored(_payload(arguments))
         elif statement.startswith("UPDATE lease"):
             rows = cursor.fetchall()  # commits: before this, its sync can fail
             self._backend.granted(rows[0][0])

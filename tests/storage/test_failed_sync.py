@@ -23,6 +23,7 @@ from groupkeeper.storage.base import StorageError, StoreBusy, StoreGivenUp
 from groupkeeper.storage.offset_store import OffsetStore
 from tests.helpers.core.record_model import Key
 from tests.helpers.core.records import commit
+from tests.helpers.storage.noise import noise
 from tests.helpers.storage.other_process import other_process
 from tests.helpers.storage.spying_connection import Spy
 from tests.helpers.storage.storage_owner import IDENTITY, SHARDS, Owner
@@ -30,6 +31,8 @@ from tests.helpers.storage.storage_owner import IDENTITY, SHARDS, Owner
 Change = Callable[[Owner], Awaitable[Any]]
 
 CHECKPOINT = "PRAGMA wal_checkpoint(PASSIVE)"
+LARGE = noise(100_000)
+"""The metadata of a commit whose row has about 25 pages."""
 
 
 def error_of(code: int) -> sqlite3.Error:
@@ -170,7 +173,7 @@ async def test_a_failed_sync_of_a_checkpoint_is_noticed_at_the_next_append(disk:
     async def commit_until_refused() -> None:
         nonlocal acknowledged
         for offset in range(1, 2_000):
-            await owner.append(0, [commit("g", offset, metadata="x" * 100_000)])
+            await owner.append(0, [commit("g", offset, metadata=LARGE)])
             acknowledged = offset
 
     with pytest.raises(StoreGivenUp, match="the disk failed to sync"):
@@ -218,7 +221,7 @@ async def test_a_start_writes_every_page_again_though_a_reader_keeps_the_index_o
     with other_process(disk.path) as reader:
         reader.execute("PRAGMA query_only = ON")
         for offset in range(1, 20):
-            await owner.append(0, [commit("g", offset, metadata="x" * 9_000)])
+            await owner.append(0, [commit("g", offset, metadata=noise(9_000))])
         reader.execute("BEGIN")
         assert reader.execute("SELECT count(*) FROM log") == "[(20,)]"
         await owner.append(0, [commit("g", 20)])
@@ -359,7 +362,7 @@ async def test_a_close_that_fails_for_any_reason_closes_the_database(disk: Disk)
 async def test_the_wal_is_copied_every_400_pages(disk: Disk) -> None:
     owner = await Owner(disk.store()).start()
     for offset in range(1, 200):
-        await owner.append(0, [commit("g", offset, metadata="x" * 100_000)])
+        await owner.append(0, [commit("g", offset, metadata=LARGE)])
     assert 1_600_000 < owner.storage.stats()["wal_bytes"] < 1_900_000
     assert owner.storage.stats()["database_bytes"] > 10_000_000
     await owner.storage.close()
@@ -371,12 +374,12 @@ async def test_a_checkpoint_that_a_reader_holds_up_is_tried_again_soon(disk: Dis
         reader.execute("BEGIN")
         reader.execute("SELECT count(*) FROM log")
         for offset in range(1, 80):
-            await owner.append(0, [commit("g", offset, metadata="x" * 100_000)])
+            await owner.append(0, [commit("g", offset, metadata=LARGE)])
         large = owner.storage.stats()["wal_bytes"]
         assert large > 7_000_000
         reader.execute("COMMIT")
         for offset in range(80, 120):
-            await owner.append(0, [commit("g", offset, metadata="x" * 100_000)])
+            await owner.append(0, [commit("g", offset, metadata=LARGE)])
         assert owner.storage.stats()["wal_bytes"] < large + 1_000_000
     await owner.storage.close()
 
@@ -393,7 +396,7 @@ async def test_a_checkpoint_that_finds_no_room_is_logged_and_commits_go_on(disk:
     disk.spy.before = is_full
     with capture_logs() as logs:
         for offset in range(1, 80):
-            await owner.append(0, [commit("g", offset, metadata="x" * 100_000)])
+            await owner.append(0, [commit("g", offset, metadata=LARGE)])
     assert [line["in_a_row"] for line in logs if line["event"] == "checkpoint_failed"] == [
         1,
         2,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +48,20 @@ SINCE = {"store": ""}
 
 def test_the_files_of_the_first_version_are_kept() -> None:
     assert "0.1.0" in VERSIONS
+
+
+def test_the_kept_files_have_rows_in_every_form(tmp_path: Path) -> None:
+    forms = {(version, form) for version in VERSIONS for form in forms_of_rows(version, tmp_path)}
+    assert ("0.2.0.dev12", "text") in forms
+    assert {("0.2.0.dev13", "text"), ("0.2.0.dev13", "blob")} <= forms
+
+
+def forms_of_rows(version: str, tmp_path: Path) -> set[str]:
+    """The types of the payloads in the log of a version."""
+    directory = tmp_path / version  # SQLite writes beside a file that it reads
+    shutil.copytree(DATA / version / "killed", directory)
+    with closing(sqlite3.connect(directory / "store.db")) as connection:
+        return {form for (form,) in connection.execute("SELECT typeof(payload) FROM log")}
 
 
 @pytest.mark.parametrize(("version", "how"), STORES)

@@ -19,6 +19,7 @@ from groupkeeper.coordinator.core.records import (
 from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
 from groupkeeper.storage.base import Batch, StorageError
 from tests.helpers.core.records import commit, group_record
+from tests.helpers.storage.noise import noise
 from tests.helpers.storage.sqlite_bench import (
     DELETE_GROUPS,
     INSERT_GROUPS,
@@ -328,7 +329,7 @@ async def test_a_damaged_file_is_told_in_one_line_and_only_after_an_unclean_end(
 async def test_stats_tell_the_sizes_of_the_files_and_what_waits_for_the_fold(bench: Bench) -> None:
     owner = await bench.owner()
     before = owner.storage.stats()
-    big: OffsetsCommitted = commit("g", 1, metadata="x" * 100_000)
+    big: OffsetsCommitted = commit("g", 1, metadata=noise(100_000))
     await owner.append(0, [big])
     after = owner.storage.stats()
     assert after["wal_bytes"] >= max(before["wal_bytes"], 100_000)

@@ -16,6 +16,7 @@ from groupkeeper.coordinator.core.records import OffsetsCommitted, Record
 from groupkeeper.storage.backends.sqlite import tables
 from groupkeeper.storage.backends.sqlite.fold import FoldMap, GroupKey, changes_of
 from groupkeeper.storage.backends.sqlite.keyed import LoadedKeys
+from groupkeeper.storage.backends.sqlite.packed import unpack
 from groupkeeper.storage.backends.sqlite.stored_names import decode_name
 from groupkeeper.storage.base import ShardId, StorageError, StoreRefused
 from groupkeeper.storage.codec.records import (
@@ -61,7 +62,7 @@ def read_log_end(connection: sqlite3.Connection, path: Path) -> LogEnd:
         'ORDER BY "row" DESC LIMIT 1'
     ).fetchall()
     try:
-        decoded = decode_head(head)
+        decoded = decode_head(unpack(head))
     except StorageError as error:
         raise _unreadable(path, f"row {row} of table log", error) from error
     return LogEnd(row, next_seq, decoded, max(folded_row, decoded.folded_row))
@@ -209,12 +210,13 @@ def _fetch_rows(rows: sqlite3.Cursor, path: Path) -> list[tuple[int, Payload]]:
     """Read and decode the next rows of the log: many small rows, or one large row."""
     chunk: list[tuple[int, Payload]] = []
     left = LOAD_CHUNK_BYTES
-    for number, data in rows:
+    for number, value in rows:
         try:
-            chunk.append((number, decode_payload(data)))
+            payload = unpack(value)
+            chunk.append((number, decode_payload(payload)))
         except StorageError as error:
             raise _unreadable(path, f"row {number} of table log", error) from error
-        left -= len(data)
+        left -= len(payload)
         if left <= 0 or len(chunk) == LOAD_CHUNK_ROWS:
             break
     return chunk

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final, Protocol, TypeVar
 
 from groupkeeper.storage.backends.sqlite.load import read_log_end
+from groupkeeper.storage.backends.sqlite.packed import unpack
 from groupkeeper.storage.backends.sqlite.rows import SqliteRows
 from groupkeeper.storage.backends.sqlite.tables import without_sync
 from groupkeeper.storage.codec.records import decode_head
@@ -102,7 +103,7 @@ def last_log_id(connection: sqlite3.Connection) -> str | None:
     found = connection.execute(
         'SELECT CAST(payload AS BLOB) FROM log WHERE count > 0 ORDER BY "row" DESC LIMIT 1'
     ).fetchall()
-    return decode_head(found[0][0]).log_id if found else None
+    return decode_head(unpack(found[0][0])).log_id if found else None
 
 
 def begin_log(connection: sqlite3.Connection, clock: LogClock, ts_ms: int) -> None:

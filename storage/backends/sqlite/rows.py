@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from groupkeeper.storage.backends.sqlite.packed import unpack
 from groupkeeper.storage.backends.sqlite.tables import connect_reader, refuse_other
 from groupkeeper.storage.base import StorageError, StoreRefused
 from groupkeeper.storage.codec.records import decode_head, decode_payload, payload_events
@@ -34,13 +35,13 @@ class SqliteRow(NamedTuple):
     row: int
     first_seq: int
     last_seq: int
-    data: bytes
+    payload: bytes
 
     def lines(self) -> RowLines:
-        return row_lines(self.first_seq, self.data)
+        return row_lines(self.first_seq, self.payload)
 
     def events(self, since_ms: int = 0) -> Iterator[EventDict]:
-        payload = decode_payload(self.data)
+        payload = decode_payload(self.payload)
         if payload.ts_ms >= since_ms:
             yield from payload_events(self.first_seq, payload)
 
@@ -96,12 +97,12 @@ class SqliteRows:
         return LogEnds(first, last)
 
     def log_id_at(self, seq: int) -> str | None:
-        ((first, last, data),) = self._fetch(
+        ((first, last, value),) = self._fetch(
             "SELECT first_seq, first_seq + count - 1, CAST(payload AS BLOB) FROM log "
             'WHERE "row" <= ? ORDER BY "row" DESC LIMIT 1',
             self._row_of(seq),
         )
-        return decode_head(data).log_id if first <= seq <= last else None
+        return decode_head(unpack(value)).log_id if first <= seq <= last else None
 
     def rows(self, after_seq: int, containing: bytes = b"") -> Iterator[SqliteRow]:
         last = self._last
@@ -115,9 +116,9 @@ class SqliteRows:
             at,
             READ_ROWS,
         ):
-            for row in map(SqliteRow._make, found):
-                self._last = row
-                if containing in row.data:
+            for number, first, last, value in found:
+                self._last = row = SqliteRow(number, first, last, unpack(value))
+                if containing in row.payload:
                     yield row
             at = row.row
 

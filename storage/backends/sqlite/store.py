@@ -41,6 +41,7 @@ from groupkeeper.storage.backends.sqlite.full_disk import explained
 from groupkeeper.storage.backends.sqlite.keyed import KeyedRow, keyed_changes, write_keyed
 from groupkeeper.storage.backends.sqlite.load import SqliteLoad, read_log_end
 from groupkeeper.storage.backends.sqlite.log import SqliteEvents, begin_log
+from groupkeeper.storage.backends.sqlite.packed import pack
 from groupkeeper.storage.backends.sqlite.store_files import StoreFiles, check_directory
 from groupkeeper.storage.backends.sqlite.stored_names import DamagedName, repair_names
 from groupkeeper.storage.base import (
@@ -341,9 +342,9 @@ class SqliteOffsetStorage:
         writer = self._writer()
         if self._lock is not None:
             self._lock.check_before_append(writer)
-        arguments = (append.event_count, append.payload, append.epoch)
-        cursor = writer.execute(tables.APPEND, arguments)
-        self._checkpoints.wrote(len(append.payload or b""))
+        packed = pack(append.payload or b"")
+        cursor = writer.execute(tables.APPEND, (append.event_count, packed, append.epoch))
+        self._checkpoints.wrote(len(packed))
         return cursor.lastrowid if cursor.rowcount == 1 else None
 
     def _after_row(self, append: _Append) -> None:

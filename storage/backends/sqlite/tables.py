@@ -32,8 +32,8 @@ MIGRATIONS: Final[tuple[Migration, ...]] = (
             id INTEGER PRIMARY KEY CHECK (id = 1), epoch INTEGER NOT NULL, owner TEXT NOT NULL
         )""",
         "INSERT INTO lease VALUES (1, 0, '')",
-        # One row for each append; payload: storage/codec/records.py. The newest row is never
-        # deleted, because the next row and seq are computed from it.
+        # One row for each append; payload: storage/codec/records.py, as ``packed`` stores it. The
+        # newest row is never deleted, because the next row and seq are computed from it.
         """CREATE TABLE log (
             "row" INTEGER PRIMARY KEY, first_seq INTEGER NOT NULL, count INTEGER NOT NULL,
             payload TEXT NOT NULL
@@ -106,16 +106,18 @@ MIGRATIONS: Final[tuple[Migration, ...]] = (
     # A group may be a consumer group, and rows have format version 3. The tables are the same, but
     # older versions must refuse the file: they would load such groups without their members.
     (),
+    # Large payloads of the log are compressed (``packed``), which older versions cannot read.
+    (),
 )
 
 # --- the statements of the hot path --------------------------------------------------------------
 
 APPEND: Final = """INSERT INTO log ("row", first_seq, count, payload)
-    SELECT last."row" + 1, last.first_seq + last.count, ?, CAST(? AS TEXT)
+    SELECT last."row" + 1, last.first_seq + last.count, ?, ?
     FROM (SELECT "row", first_seq, count FROM log ORDER BY "row" DESC LIMIT 1) AS last, lease
     WHERE lease.epoch = ?"""
 """The SQL of an append. This one statement is a whole transaction. It computes row and seq from the
-last row and checks the epoch. Parameters: count, payload, epoch."""
+last row and checks the epoch. Parameters: count, packed payload, epoch."""
 
 _SAVE_GROUPS = """INSERT INTO groups (shard, group_id, state)
     SELECT column1, column2, CAST(column3 AS TEXT) FROM (VALUES {rows})

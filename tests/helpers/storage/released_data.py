@@ -123,9 +123,7 @@ async def _live(coordinator: GroupCoordinator) -> None:
     # a lower offset: the record of the end differs from that of the offset
     await _commit(coordinator, "reports", "payments", 40)
     await coordinator.delete_offsets("reports", {"payments": [1]})
-    notes = {n: OffsetCommitData(n, metadata=f"{n}" * 400) for n in range(6)}
-    request = OffsetCommitRequest(group_id="large", offsets={"orders": notes}, client_id="app")
-    (await coordinator.commit_offsets(request)).raise_for_error()
+    await _commit_with_notes(coordinator, "large")
     await _commit(coordinator, "short-lived", "orders", 5)
     await coordinator.delete_groups("short-lived")
     await _begin_to_reconcile(coordinator)
@@ -281,6 +279,13 @@ async def _live_on(coordinator: GroupCoordinator) -> None:
     await coordinator.topics.change_and_wait(ChangeTopics(CLIENT, (made,)))
     await _commit(coordinator, "reports", "made-later", 7)
     await _commit(coordinator, "reports", "orders", 2**40)
+    await _commit_with_notes(coordinator, "noted")  # its row is compressed
+
+
+async def _commit_with_notes(coordinator: GroupCoordinator, group_id: str) -> None:
+    notes = {n: OffsetCommitData(n, metadata=f"{n}" * 400) for n in range(6)}
+    request = OffsetCommitRequest(group_id=group_id, offsets={"orders": notes}, client_id="app")
+    (await coordinator.commit_offsets(request)).raise_for_error()
 
 
 async def _commit(

@@ -11,6 +11,7 @@ from groupkeeper.coordinator.core.records import (
     OffsetsRemoved,
     SavedGroup,
 )
+from groupkeeper.storage.backends.sqlite.packed import unpack
 from groupkeeper.storage.codec.records import decode_head, decode_payload, decode_saved
 
 
@@ -26,11 +27,11 @@ def stored_offsets(database: Path) -> dict[tuple[str, str, int], int]:
         ((newest,),) = connection.execute(
             'SELECT CAST(payload AS BLOB) FROM log ORDER BY "row" DESC LIMIT 1'
         ).fetchall()
-        folded_row = max(folded_row, decode_head(newest).folded_row)
+        folded_row = max(folded_row, decode_head(unpack(newest)).folded_row)
         for (payload,) in connection.execute(
             'SELECT CAST(payload AS BLOB) FROM log WHERE "row" > ? ORDER BY "row"', (folded_row,)
         ):
-            for item in decode_payload(payload).items:
+            for item in decode_payload(unpack(payload)).items:
                 for batch in item.batches:
                     for record in batch.records:
                         _apply(found, record)
