@@ -21,6 +21,7 @@ from groupkeeper.coordinator.core.consumer import admission, classic_members, he
 from groupkeeper.coordinator.core.consumer.admission import HeartbeatRefusal
 from groupkeeper.coordinator.core.consumer.failure_events import add_pattern_refused
 from groupkeeper.coordinator.core.consumer.group import ConsumerGroup
+from groupkeeper.coordinator.core.consumer.member import room_bytes
 from groupkeeper.coordinator.core.consumer.reconciliation import ReconciliationState
 from groupkeeper.coordinator.core.consumer_records import (
     AssignedFields,
@@ -253,13 +254,12 @@ def _trial_refusal(
     becomes.
     """
     limits = shard.limits
-    size_bytes = trial.size_bytes + trial.assigned_bytes + admission.room_bytes(fields)
+    size_bytes = trial.size_bytes + trial.assigned_bytes + room_bytes(fields)
     size_bytes += JOIN_RECORDS * SMALL_RECORD_BYTES
     if size_bytes > min(limits.max_step_bytes, limits.max_group_bytes):
         return admission.absent(trial.group_id)
     grown_bytes = trial.metadata_bytes() - group.metadata_bytes()
-    free_bytes = SMALL_METADATA_BYTES * len(group.members)
-    converted_bytes = max(0, grown_bytes - free_bytes)
+    converted_bytes = max(0, grown_bytes - SMALL_METADATA_BYTES * len(group.members))
     return admission.refusal(shard, trial, request, fields, converted_bytes)
 
 

@@ -11,8 +11,11 @@ from typing import NamedTuple
 
 from groupkeeper.coordinator.core.consumer import static_members
 from groupkeeper.coordinator.core.consumer.group import ConsumerGroup
-from groupkeeper.coordinator.core.consumer.member import ConsumerGroupMember, fields_bytes
-from groupkeeper.coordinator.core.consumer.subscriptions import names_bytes
+from groupkeeper.coordinator.core.consumer.member import (
+    ConsumerGroupMember,
+    fields_bytes,
+    room_bytes,
+)
 from groupkeeper.coordinator.core.consumer_records import ConsumerMemberFields, PartitionEpochs
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.groups.group import repeated_id_bytes
@@ -160,44 +163,40 @@ def room_refusal(
 ) -> HeartbeatRefusal | None:
     """Return a refusal if the group would be too large to store with this member, or if the
     coordinator has no room for it (docs/design.md#bounds).
+
+    What the group has already is not counted again: an equal list of names, and what the member
+    itself, or the static member that it replaces, gives back.
     """
     member = group.members.get(fields.member_id)
     if member is not None and fields == member.fields:
         return None
-    size_bytes = room_bytes(fields)
-    held_bytes = 0 if member is None else _held_bytes(group, member, fields)
+    owner = group.members.get(group.static_members.get(fields.group_instance_id or "", ""))
+    before = member if owner is None else owner
+    subscriptions, names = group.subscriptions, fields.subscribed_topic_names
+    needed = subscriptions.needed(names)
+    size_bytes = fields_bytes(fields) + needed.size_bytes
+    added_bytes, added_names, id_bytes = size_bytes, needed.names, 0
+    if before is None:
+        id_bytes = repeated_id_bytes(group.group_id)
+    else:
+        given_back = subscriptions.given_back(before.subscription, names)
+        added_bytes -= before.size_bytes + given_back.size_bytes
+        added_names -= given_back.names
     limits = shard.limits
     most_bytes = min(limits.max_group_bytes, limits.max_step_bytes)
-    id_bytes = repeated_id_bytes(group.group_id) if member is None else 0
-    fits = group.size_bytes + size_bytes + id_bytes - held_bytes <= most_bytes
-    if not fits or not group.subscriptions.admits(fields.subscribed_topic_names):
+    fits = room_bytes(fields) <= limits.max_step_bytes and (
+        added_bytes + id_bytes <= 0 or group.size_bytes + added_bytes + id_bytes <= most_bytes
+    )
+    if not fits or not subscriptions.admits(added_names):
         message = "The group would be too large to store with this member."
         return HeartbeatRefusal(ErrorCode.GROUP_MAX_SIZE_REACHED, message)
     may_exist = group.group_id in shard.groups or shard.census.admits()
-    grown_bytes = size_bytes + converted_bytes
-    if not may_exist or not shard.admits_metadata(grown_bytes, grown_bytes - held_bytes):
+    size_bytes, added_bytes = size_bytes + converted_bytes, added_bytes + converted_bytes
+    if not may_exist or not shard.admits_metadata(size_bytes, added_bytes):
         return HeartbeatRefusal(
             ErrorCode.COORDINATOR_NOT_AVAILABLE, "The coordinator has no more room."
         )
     return None
-
-
-def _held_bytes(
-    group: ConsumerGroup, member: ConsumerGroupMember, fields: ConsumerMemberFields
-) -> int:
-    """Return how much of ``room_bytes`` of its new fields a member has already. Its old names are
-    no longer held if it has them alone.
-    """
-    names = member.fields.subscribed_topic_names
-    keeps = names == fields.subscribed_topic_names
-    if keeps or not group.subscriptions.is_shared(member.subscription):
-        return member.size_bytes + names_bytes(names)
-    return member.size_bytes
-
-
-def room_bytes(fields: ConsumerMemberFields) -> int:
-    """Return an upper bound of the size of a member's record, with its topic names."""
-    return fields_bytes(fields) + names_bytes(fields.subscribed_topic_names)
 
 
 # --- what a heartbeat contains ---

@@ -20,6 +20,7 @@ from groupkeeper.coordinator.core.consumer import (
 from groupkeeper.coordinator.core.consumer.group import ConsumerGroup
 from groupkeeper.coordinator.core.consumer.member import (
     ConsumerGroupMember,
+    room_bytes,
     same_subscription,
 )
 from groupkeeper.coordinator.core.consumer.reconciliation import ReconciliationState
@@ -147,6 +148,8 @@ def _join(
     ticket: Ticket,
 ) -> None:
     """Add or update the member, begin a new epoch if needed, and answer with the member's epoch."""
+    known = group.members.get(fields.member_id)
+    before = None if known is None else known.fields
     replaced: str | None = None
     was_consumer = False
     if request.group_instance_id is not None:
@@ -155,15 +158,13 @@ def _join(
         if owner is not None and owner.member_id != fields.member_id:
             replaced = owner.member_id
             leaving.answer_parked(shard, owner, ErrorCode.FENCED_INSTANCE_ID)
-            static_members.replace(shard, group, owner, fields.member_id)
-    known = group.members.get(fields.member_id)
-    before = None if known is None else known.fields
+            before = static_members.replace(shard, group, owner, fields)
     if known is not None:
         # Only a heartbeat of the consumer protocol can be parked, and this member has changed to
         # the classic protocol.
         leaving.answer_parked(shard, known, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-    if before != fields:
-        shard.record(ConsumerMember(group.group_id, fields), admission.room_bytes(fields))
+    if replaced is None and before != fields:
+        shard.record(ConsumerMember(group.group_id, fields), room_bytes(fields))
     member = group.members[fields.member_id]
     member.client = request.client
     if before is None or replaced is not None:

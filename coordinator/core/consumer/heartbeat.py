@@ -22,12 +22,11 @@ from groupkeeper.coordinator.core.consumer.admission import (
     HeartbeatRefusal,
     instance_owner,
     owned_set,
-    room_bytes,
     updated_fields,
 )
 from groupkeeper.coordinator.core.consumer.follow_work import FollowWork
 from groupkeeper.coordinator.core.consumer.group import ConsumerGroup
-from groupkeeper.coordinator.core.consumer.member import ConsumerGroupMember
+from groupkeeper.coordinator.core.consumer.member import ConsumerGroupMember, room_bytes
 from groupkeeper.coordinator.core.consumer.reconciliation import numbers_by_topic
 from groupkeeper.coordinator.core.consumer_records import (
     ConsumerGroupRecord,
@@ -227,13 +226,13 @@ def accept(
     answer or park. ``fields`` are the new fields of the member. The caller has made all checks.
     """
     member = group.members.get(request.member_id)
+    before = None if member is None else member.fields
     was_held = instance_owner(group, request)
     replaced = None
     if was_held is not None:
         replaced = was_held.member_id
-        member = static_members.replace(shard, group, was_held, request.member_id)
-    before = None if member is None else member.fields
-    if fields != before:
+        before = static_members.replace(shard, group, was_held, fields)
+    elif fields != before:
         shard.record(ConsumerMember(group.group_id, fields), room_bytes(fields))
     member = group.members[request.member_id]
     member.client = request.client

@@ -10,7 +10,11 @@ from groupkeeper.coordinator.core.consumer.reconciliation import (
     ReconciliationState,
     numbers_by_topic,
 )
-from groupkeeper.coordinator.core.consumer.subscriptions import Subscribed, subscription_of
+from groupkeeper.coordinator.core.consumer.subscriptions import (
+    Subscribed,
+    names_bytes,
+    subscription_of,
+)
 from groupkeeper.coordinator.core.consumer_records import (
     AssignedFields,
     ConsumerMemberFields,
@@ -141,6 +145,11 @@ def fields_bytes(fields: ConsumerMemberFields) -> int:
         for protocol in fields.classic.protocols:
             size += text_bytes(protocol.name) + len(protocol.metadata) * 4 // 3 + 16
     return size
+
+
+def room_bytes(fields: ConsumerMemberFields) -> int:
+    """Return an upper bound of the size of a member's record, with its topic names."""
+    return fields_bytes(fields) + names_bytes(fields.subscribed_topic_names)
 
 
 def target_bytes(target: Partitions) -> int:

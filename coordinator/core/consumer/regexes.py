@@ -11,7 +11,7 @@ from typing import Final
 from groupkeeper.coordinator.core.consumer import failure_events, rebalance
 from groupkeeper.coordinator.core.consumer.group import ConsumerGroup
 from groupkeeper.coordinator.core.consumer.pattern_work import PatternMatches, PatternWork
-from groupkeeper.coordinator.core.consumer.subscriptions import MAX_NAMES, pattern_bytes
+from groupkeeper.coordinator.core.consumer.subscriptions import pattern_bytes
 from groupkeeper.coordinator.core.consumer_records import PatternTopics, ResolvedPattern
 from groupkeeper.coordinator.core.state import ShardState
 from groupkeeper.coordinator.core.step import SMALL_RECORD_BYTES
@@ -111,12 +111,14 @@ def _fits(
     small enough to be stored, and the metadata of all groups has room.
     """
     limits = shard.limits
-    named = group.subscriptions.name_count - (0 if known is None else len(known.topics))
-    if named + len(topics) > MAX_NAMES:
+    held_names = 0 if known is None else len(known.topics)
+    held_bytes = 0 if known is None else SMALL_RECORD_BYTES + pattern_bytes(pattern, known)
+    added_bytes = size_bytes - held_bytes
+    if not group.subscriptions.admits(len(topics) - held_names):
         return False
     if shard.step.record_bytes + size_bytes > limits.max_step_bytes:
         return False
-    if group.size_bytes + size_bytes > min(limits.max_group_bytes, limits.max_step_bytes):
+    most_bytes = min(limits.max_group_bytes, limits.max_step_bytes)
+    if added_bytes > 0 and group.size_bytes + added_bytes > most_bytes:
         return False
-    held_bytes = 0 if known is None else SMALL_RECORD_BYTES + pattern_bytes(pattern, known)
-    return shard.admits_metadata(size_bytes, size_bytes - held_bytes)
+    return shard.admits_metadata(size_bytes, added_bytes)

@@ -10,10 +10,11 @@ import msgspec
 
 from groupkeeper.coordinator.core.consumer import assignment_events, rebalance
 from groupkeeper.coordinator.core.consumer.group import ConsumerGroup
-from groupkeeper.coordinator.core.consumer.member import ConsumerGroupMember
+from groupkeeper.coordinator.core.consumer.member import ConsumerGroupMember, room_bytes
 from groupkeeper.coordinator.core.consumer_records import (
     AssignedFields,
     ConsumerMember,
+    ConsumerMemberFields,
     ConsumerMemberRemoved,
     PartitionEpochs,
 )
@@ -58,25 +59,27 @@ def leave_for_now(shard: ShardState, group: ConsumerGroup, member: ConsumerGroup
 
 
 def replace(
-    shard: ShardState, group: ConsumerGroup, old: ConsumerGroupMember, member_id: str
-) -> ConsumerGroupMember:
-    """Replace a static member by a new member with the id ``member_id``, and return the new member.
-    It has the fields, the target and the partitions of the old one, and epoch 0.
+    shard: ShardState, group: ConsumerGroup, old: ConsumerGroupMember, fields: ConsumerMemberFields
+) -> ConsumerMemberFields:
+    """Replace a static member by a new member with these fields. The new member has the target and
+    the partitions of the old one, and epoch 0. Return the fields that it would have if it had
+    changed nothing.
     """
     assert old.parked is None, "a parked heartbeat would never be answered"
     for deadline in old.deadlines():
         shard.deadlines.clear(deadline)
     group_id, epochs = group.group_id, group.epochs
-    fields = msgspec.structs.replace(old.fields, member_id=member_id)
+    member_id = fields.member_id
+    before = msgspec.structs.replace(old.fields, member_id=member_id)
     current = msgspec.structs.replace(old.current, epoch=0, previous_epoch=0)
     target = old.target
     assignment_events.add_all_lost(shard, group, old, "static_member_rejoin")
     shard.record(ConsumerMemberRemoved(group_id, old.member_id))
-    shard.record(ConsumerMember(group_id, fields), old.size_bytes)
+    shard.record(ConsumerMember(group_id, fields), room_bytes(fields))
     member = group.members[member_id]
     rebalance.record_target(shard, group, epochs.target, epochs.computed_ms, {member_id: target})
     rebalance.record_current(shard, group, member, current, "static_member_rejoin")
-    return member
+    return before
 
 
 def _from_now(assigned: PartitionEpochs) -> PartitionEpochs:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence, Set
 from hashlib import blake2b
-from typing import Final
+from typing import Final, NamedTuple
 
 from groupkeeper.coordinator.core.cluster.image import TopicImage, TopicInfo
 from groupkeeper.coordinator.core.consumer.numbered_topics import NumberedTopics
@@ -57,6 +57,16 @@ class Subscribed:
 
 
 _NOTHING: Final = Subscribed((), None)
+
+
+class Room(NamedTuple):
+    """What a list of names takes of the limits."""
+
+    names: int
+    size_bytes: int
+
+
+_NO_ROOM: Final = Room(0, 0)
 
 
 def names_bytes(names: tuple[str, ...]) -> int:
@@ -214,11 +224,22 @@ class Subscriptions:
 
     # --- questions ---
 
-    def admits(self, names: tuple[str, ...]) -> bool:
-        """Return True if the group has room for this list of names. A list that the group already
-        has needs no room.
+    def admits(self, added_names: int) -> bool:
+        """Return True if the lists of names may grow by this number of names."""
+        return added_names <= 0 or self.name_count + added_names <= MAX_NAMES
+
+    def needed(self, names: tuple[str, ...]) -> Room:
+        """Return what a list of names takes. One that the group already has takes nothing."""
+        return _NO_ROOM if names in self._lists else Room(len(names), names_bytes(names))
+
+    def given_back(self, subscription: Subscribed, names: tuple[str, ...]) -> Room:
+        """Return what a member gives back if it had this subscription, and now subscribes to
+        ``names``. That is nothing if another member has the same list, or if the list stays.
         """
-        return self.name_count + len(names) <= MAX_NAMES or names in self._lists
+        old = subscription.names
+        if old == names or self.is_shared(subscription) or self._lists[old][1] > 1:
+            return _NO_ROOM
+        return Room(len(old), names_bytes(old))
 
     def topics(self) -> Set[str]:
         """Return the name of every topic that a member subscribes to, even if the topic does not

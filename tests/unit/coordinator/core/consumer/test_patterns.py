@@ -4,7 +4,7 @@ outside the core.
 
 from __future__ import annotations
 
-from groupkeeper.coordinator.core.consumer import regexes, subscriptions
+from groupkeeper.coordinator.core.consumer import subscriptions
 from groupkeeper.coordinator.core.consumer.pattern_work import PatternMatches, PatternWork
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.events import PatternRefused, of_client
@@ -195,7 +195,6 @@ def test_topics_of_a_pattern_that_could_not_be_stored_leave_the_group_as_it_is(m
 
 
 def test_a_group_has_no_more_names_than_a_target_can_be_computed_for(monkeypatch, driver):
-    monkeypatch.setattr(regexes, "MAX_NAMES", 5)
     monkeypatch.setattr(subscriptions, "MAX_NAMES", 5)
     a = join(driver, "a", "o.*")
     b = join(driver, "b", ".*")
