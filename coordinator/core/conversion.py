@@ -37,7 +37,11 @@ from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.events import GroupConverted
 from groupkeeper.coordinator.core.group_state import GroupState
 from groupkeeper.coordinator.core.group_type import GroupType
-from groupkeeper.coordinator.core.groups.census import SMALL_METADATA_BYTES, Tally
+from groupkeeper.coordinator.core.groups.census import (
+    SMALL_ASSIGNMENT_BYTES,
+    SMALL_METADATA_BYTES,
+    Tally,
+)
 from groupkeeper.coordinator.core.groups.group import Group
 from groupkeeper.coordinator.core.records import GroupRecord
 from groupkeeper.coordinator.core.request_events import add_converted_event
@@ -260,7 +264,18 @@ def _trial_refusal(
         return admission.absent(trial.group_id)
     grown_bytes = trial.metadata_bytes() - group.metadata_bytes()
     converted_bytes = max(0, grown_bytes - SMALL_METADATA_BYTES * len(group.members))
-    return admission.refusal(shard, trial, request, fields, converted_bytes)
+    refusal = admission.refusal(shard, trial, request, fields, converted_bytes)
+    return refusal or (None if _has_room(shard, group, trial) else admission.no_room())
+
+
+def _has_room(shard: ShardState, group: ClassicGroup, trial: ConsumerGroup) -> bool:
+    """Return whether the limit for the assignments of all groups has room for the partitions of the
+    converted group, which take more than those of a classic group.
+    """
+    size_bytes = trial.reserved_bytes
+    if size_bytes <= SMALL_ASSIGNMENT_BYTES * len(group.members):
+        return True
+    return shard.admits_assignment(size_bytes, size_bytes - group.reserved_bytes)
 
 
 def _upgrade(
@@ -394,7 +409,9 @@ def _downgraded(shard: ShardState, group: ConsumerGroup) -> ClassicGroup:
         member.session_timeout_ms = session.session_timeout_ms
         member.rebalance_timeout_ms = each.fields.rebalance_timeout_ms
         member.offer(tuple([JoinProtocol(p.name, p.metadata) for p in session.protocols]))
-        member.assignment = classic_members.encode_target(shard, each)
+        # Not its target. After a restart the group is Stable, and a member that joins again is told
+        # these partitions. Another member may not yet have given up some of its target.
+        member.assignment = classic_members.encode_owned(shard, each)
         classic.add(member)
     classic.protocol_name = classic.select_protocol()
     return classic

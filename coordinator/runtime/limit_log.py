@@ -52,7 +52,7 @@ class LimitLog:
         else:
             log.warning(
                 "assignment_limit_reached",
-                assigned_bytes=census.assigned_bytes,
+                reserved_bytes=census.reserved_bytes,
                 refused_bytes=size_bytes,
                 max_metadata_bytes=census.max_metadata_bytes,
                 advice=_RAISE_BUFFERS,

@@ -263,9 +263,21 @@ CONSUMERS: Final = (
     ),
     Named(
         f"{CONSUMER}/rebalance.py",
-        "    elif not _fits(shard, group, changed):\n",
+        "    elif not _fits(shard, group, len(changed), size_bytes):\n",
         "    elif False:\n",
         "a target may be larger than what the storage accepts",
+    ),
+    Named(
+        f"{CONSUMER}/group.py",
+        "        self._reserve(keeps=record.epoch == self.epochs.target)\n",
+        "",
+        "targets take no room of the limit for all groups",
+    ),
+    Named(
+        f"{CONSUMER}/classic_members.py",
+        "    owned = owned_partitions(member.current)\n",
+        "    owned = member.target\n",
+        "after a downgrade and a restart, a member is told what another one still has",
     ),
     Named(
         HANDLER,

@@ -43,6 +43,8 @@ CONSUMERS_FOUND: Final[Mapping[int, str]] = {
     "assignment",
     379: "a static member that leaves for a short time after its session ended while its heartbeat "
     "waited for an assignment: it was never evicted",
+    909: "a group that had just become classic, and a restart: a static member that joined again "
+    "was told partitions that another one had not given up",
     65: "the worlds: a newcomer with other topics in the place of the static leader of a Stable "
     "classic group, which then keeps its assignment",
 }

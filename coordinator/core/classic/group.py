@@ -360,7 +360,8 @@ class ClassicGroup(Group):
         assert not isinstance(record, ConsumerGroupRecord), "another type has another class"
         self.saved = record
         members = () if record is None else record.members
-        self.count_assigned(sum([encoded_bytes(len(m.assignment)) for m in members]))
+        self.assigned_bytes = sum([encoded_bytes(len(m.assignment)) for m in members])
+        self.reserve(self.assigned_bytes)
 
     def to_saved(self) -> SavedGroup:
         return SavedGroup(self.group_id, self.saved, self.offsets)

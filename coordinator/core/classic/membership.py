@@ -154,7 +154,7 @@ def _fits(shard: ShardState, group: ClassicGroup, request: SyncGroup) -> bool:
 def _has_room(shard: ShardState, group: ClassicGroup, request: SyncGroup) -> bool:
     """Return whether the limit for the assignments of all groups has room for these assignments."""
     assigned = _assigned_bytes(group, request)
-    return shard.admits_assignment(assigned, assigned - group.assigned_bytes)
+    return shard.admits_assignment(assigned, assigned - group.reserved_bytes)
 
 
 def _assigned_bytes(group: ClassicGroup, request: SyncGroup) -> int:

@@ -193,10 +193,14 @@ def room_refusal(
     may_exist = group.group_id in shard.groups or shard.census.admits()
     size_bytes, added_bytes = size_bytes + converted_bytes, added_bytes + converted_bytes
     if not may_exist or not shard.admits_metadata(size_bytes, added_bytes):
-        return HeartbeatRefusal(
-            ErrorCode.COORDINATOR_NOT_AVAILABLE, "The coordinator has no more room."
-        )
+        return no_room()
     return None
+
+
+def no_room() -> HeartbeatRefusal:
+    """Return the refusal if a limit for all groups together has no more room."""
+    message = "The coordinator has no more room."
+    return HeartbeatRefusal(ErrorCode.COORDINATOR_NOT_AVAILABLE, message)
 
 
 # --- what a heartbeat contains ---

@@ -12,12 +12,10 @@ from groupkeeper.coordinator.core.consumer.member import (
     NOT_ASSIGNED,
     ConsumerGroupMember,
     moved_partitions,
-    target_bytes,
 )
 from groupkeeper.coordinator.core.consumer_records import AssignedFields, Partitions
 from groupkeeper.coordinator.core.events import PartitionsMoved, TargetAssignment
 from groupkeeper.coordinator.core.state import ShardState
-from groupkeeper.coordinator.core.step import SMALL_RECORD_BYTES
 
 MAX_LISTED_BYTES: Final = 256 * 1024
 """If the changed targets are larger, the event has only the number of changed members. A list of so
@@ -35,12 +33,12 @@ def add_target(
     group: ConsumerGroup,
     assignor: str,
     changed: Mapping[str, Partitions],
+    size_bytes: int,
 ) -> None:
     """Add the event of a new target. ``changed`` is member id -> new target, only for members whose
-    target changed.
+    target changed. ``size_bytes`` is their size in a record.
     """
     targets = None
-    size_bytes = sum([SMALL_RECORD_BYTES + target_bytes(target) for target in changed.values()])
     room = shard.limits.max_step_bytes - group.size_bytes - size_bytes
     if size_bytes <= min(MAX_LISTED_BYTES, room // LISTED_GROWTH):
         targets = {

@@ -20,6 +20,7 @@ from groupkeeper.coordinator.core.consumer import (
 from groupkeeper.coordinator.core.consumer.group import ConsumerGroup
 from groupkeeper.coordinator.core.consumer.member import (
     ConsumerGroupMember,
+    owned_partitions,
     room_bytes,
     same_subscription,
 )
@@ -302,11 +303,14 @@ def _encode(shard: ShardState, session: ClassicSession, partitions: Partitions) 
     return encode_assignment(ConsumerAssignment(version, named))
 
 
-def encode_target(shard: ShardState, member: ConsumerGroupMember) -> bytes:
-    """Encode the target of a classic member as an assignment of the consumer protocol."""
+def encode_owned(shard: ShardState, member: ConsumerGroupMember) -> bytes:
+    """Encode the partitions that a classic member has, also those that it must give up, as an
+    assignment of the consumer protocol.
+    """
     session = member.fields.classic
     assert session is not None, "a member of the consumer protocol is told its partitions"
-    return _encode(shard, session, member.target)
+    owned = owned_partitions(member.current)
+    return _encode(shard, session, {topic: tuple(sorted(parts)) for topic, parts in owned.items()})
 
 
 @handles(Heartbeat, GroupType.CONSUMER)

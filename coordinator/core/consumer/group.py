@@ -19,7 +19,9 @@ from groupkeeper.coordinator.core.consumer.member import (
     ConsumerGroupMember,
     current_bytes,
     owned_partitions,
+    partition_count,
     target_bytes,
+    target_room_bytes,
 )
 from groupkeeper.coordinator.core.consumer.subscriptions import Subscriptions
 from groupkeeper.coordinator.core.consumer_records import (
@@ -60,6 +62,7 @@ class ConsumerGroup(Group):
 
     __slots__ = (
         "_fields_bytes",
+        "_reserved_partitions",
         "_settled",
         "computation",
         "epochs",
@@ -73,6 +76,8 @@ class ConsumerGroup(Group):
         "retry_at_ms",
         "state",
         "subscriptions",
+        "target_partitions",
+        "target_topics",
     )
 
     members: dict[str, ConsumerGroupMember]
@@ -91,6 +96,11 @@ class ConsumerGroup(Group):
         self._settled = 0
         """The number of members that have reached the target."""
         self._fields_bytes = 0
+        self.target_topics = 0
+        self.target_partitions = 0
+        """The sums of the topics and of the partitions in the targets of all members."""
+        self._reserved_partitions = 0
+        """The partitions for whose moves the group has room (``reserved_bytes``)."""
         # Not saved.
         self.is_stale = True
         """True if the subscribed topics may have changed since their hash was computed."""
@@ -132,12 +142,15 @@ class ConsumerGroup(Group):
             self._fields_bytes -= member.size_bytes
             self._settled -= member.is_settled(self.epochs.target)
             self.drop(member)
+            if not self.members:
+                self._reserve(keeps=False)
 
     def _set_target(self, record: ConsumerTarget) -> None:
         for member_id, partitions in record.members.items():
             member = self.members.get(member_id)
             if member is not None:
                 self._aim(member, partitions)
+        self._reserve(keeps=record.epoch == self.epochs.target)
         self.epochs.computed_ms = record.computed_ms
         if record.epoch != self.epochs.target:
             self.epochs.target = record.epoch
@@ -192,14 +205,38 @@ class ConsumerGroup(Group):
 
     def _aim(self, member: ConsumerGroupMember, target: Partitions) -> None:
         """Set the target of a member."""
-        self._count_assigned(target_bytes(target) - target_bytes(member.target))
+        more_topics = len(target) - len(member.target)
+        partitions = partition_count(target)
+        more_partitions = partitions - member.target_partitions
+        self.assigned_bytes += target_bytes(more_topics, more_partitions)
+        self.target_topics += more_topics
+        self.target_partitions += more_partitions
         member.target = target
+        member.target_partitions = partitions
+
+    def _reserve(self, *, keeps: bool) -> None:
+        """Reserve room for the targets of all members. If ``keeps`` is True, also keep the room of
+        members that have left: the next target gives their partitions to the others.
+        """
+        needed_bytes = target_room_bytes(self.target_topics, self.target_partitions)
+        if keeps:
+            self._reserved_partitions = max(self._reserved_partitions, self.target_partitions)
+            self.reserve(max(self.reserved_bytes, needed_bytes))
+        else:
+            self._reserved_partitions = self.target_partitions
+            self.reserve(needed_bytes)
+
+    def may_move(self, partitions: int) -> bool:
+        """Return True if the targets of all members may have this number of partitions without
+        asking for room. Partitions may always move between members.
+        """
+        return partitions <= self._reserved_partitions
 
     def _have(self, member: ConsumerGroupMember, current: AssignedFields) -> None:
         """Set the partitions that a member has. A load may read old records again. So another
         member may still have one of these partitions, until its newer record is read.
         """
-        self._count_assigned(current_bytes(current) - current_bytes(member.current))
+        self.assigned_bytes += current_bytes(current) - current_bytes(member.current)
         self._settled -= member.is_settled(self.epochs.target)
         had, has = owned_partitions(member.current), owned_partitions(current)
         for topic, numbers in had.items():
@@ -222,9 +259,6 @@ class ConsumerGroup(Group):
                 del owners[number]
         if not owners:
             self.owners.pop(topic, None)
-
-    def _count_assigned(self, added_bytes: int) -> None:
-        self.count_assigned(self.assigned_bytes + added_bytes)
 
     def _restate(self) -> None:
         """Update ``state`` and ``size_bytes`` after a change of the members or epochs
@@ -260,6 +294,7 @@ class ConsumerGroup(Group):
             member = self._put(msgspec.structs.replace(saved.fields, subscribed_topic_names=names))
             self._aim(member, saved.target)
             self._have(member, saved.current)
+        self._reserve(keeps=False)
         self._restate()
 
     def to_record(self) -> ConsumerGroupRecord:

@@ -44,6 +44,11 @@ _ASSIGNED_BYTES: Final = 25
 its epoch.
 """
 
+MOST_CURRENT_OF_TARGET: Final = 3
+"""How many times larger than the record of its target the record of a member's partitions can
+be.
+"""
+
 
 class ConsumerGroupMember(Member):
     """One member of a consumer group. Only ``ConsumerGroup`` changes its saved state."""
@@ -60,6 +65,7 @@ class ConsumerGroupMember(Member):
         "subscription",
         "sync_phase",
         "target",
+        "target_partitions",
         "unchanged",
     )
 
@@ -72,6 +78,8 @@ class ConsumerGroupMember(Member):
         """The subscription in ``fields``. Members with equal subscriptions share one object."""
         self.current: AssignedFields = NOT_ASSIGNED
         self.target: Partitions = {}
+        self.target_partitions = 0
+        """The number of partitions in the target."""
         self.size_bytes = 0
         """An upper bound of the size of the fields, without the names of topics. The group counts
         the names.
@@ -152,23 +160,35 @@ def room_bytes(fields: ConsumerMemberFields) -> int:
     return fields_bytes(fields) + names_bytes(fields.subscribed_topic_names)
 
 
-def target_bytes(target: Partitions) -> int:
-    """Return an upper bound of the size of a member's target."""
-    return _sum_bytes(target, _TARGET_BYTES)
+def target_bytes(topics: int, partitions: int) -> int:
+    """Return an upper bound of the size of one or more targets with so many topics and partitions.
+    A topic counts once for each target that has it.
+    """
+    return _TOPIC_BYTES * topics + _TARGET_BYTES * partitions
+
+
+def target_room_bytes(topics: int, partitions: int) -> int:
+    """Return an upper bound of the size of these targets, and of the partitions of the members that
+    move to them.
+    """
+    return (1 + MOST_CURRENT_OF_TARGET) * target_bytes(topics, partitions)
 
 
 def current_bytes(current: AssignedFields) -> int:
     """Return an upper bound of the size of a member's partitions with their epochs."""
-    return sum([_sum_bytes(each, _ASSIGNED_BYTES) for each in (current.assigned, current.revoking)])
+    return sum([_assigned_bytes(each) for each in (current.assigned, current.revoking) if each])
 
 
-def _sum_bytes(by_topic: Mapping[str, Sized], each_bytes: int) -> int:
-    if not by_topic:
-        return 0
-    return _TOPIC_BYTES * len(by_topic) + each_bytes * sum(map(len, by_topic.values()))
+def _assigned_bytes(by_topic: PartitionEpochs) -> int:
+    return _TOPIC_BYTES * len(by_topic) + _ASSIGNED_BYTES * partition_count(by_topic)
 
 
 # --- partitions ---
+
+
+def partition_count(by_topic: Mapping[str, Sized]) -> int:
+    """Return the number of partitions of all topics."""
+    return sum(map(len, by_topic.values()))
 
 
 def owned_partitions(current: AssignedFields) -> Partitions:

@@ -21,10 +21,13 @@ from groupkeeper.coordinator.core.consumer.computation import TargetComputation
 from groupkeeper.coordinator.core.consumer.follow_work import FollowWork
 from groupkeeper.coordinator.core.consumer.group import ConsumerGroup
 from groupkeeper.coordinator.core.consumer.member import (
+    MOST_CURRENT_OF_TARGET,
     ConsumerGroupMember,
     current_bytes,
     has_same_partitions,
+    partition_count,
     target_bytes,
+    target_room_bytes,
 )
 from groupkeeper.coordinator.core.consumer.reconciliation import (
     MemberTarget,
@@ -45,10 +48,6 @@ from groupkeeper.coordinator.core.state import ShardState
 from groupkeeper.coordinator.core.step import SMALL_RECORD_BYTES
 from groupkeeper.coordinator.core.work import Work, WorkFailed, WorkFailure, WorkOutcome
 
-MOST_CURRENT_OF_TARGET: Final = 3
-"""How many times larger than the record of its target the record of a member's partitions can
-be.
-"""
 MANY_NAMES: Final = 10_000
 """If a group has more topic names, the computation of a target begins only in the step after the
 heartbeat that needs it. The heartbeat itself may have 20,000 names, and the computation makes
@@ -190,29 +189,32 @@ def _install(
 ) -> None:
     """Record the new target, unless it breaks the rules or is too large to be stored."""
     changed = targets.changed_targets(group, computation.by_member(target))
+    topics = sum(map(len, changed.values()))
+    partitions = sum(map(partition_count, changed.values()))
+    size_bytes = target_bytes(topics, partitions)
     if not targets.is_disjoint(target):
         _retry_later(shard, group, computation, _NOT_DISJOINT)
-    elif not _fits(shard, group, changed):
+    elif not _fits(shard, group, len(changed), size_bytes):
         _retry_later(shard, group, computation, _TOO_LARGE)
-    elif not _has_room(shard, group, changed):
+    elif not _has_room(shard, group, changed, topics, partitions):
         _retry_later(shard, group, computation, _NO_ROOM)
     else:
-        record_target(shard, group, computation.epoch, shard.now.wall_ms, changed)
-        assignment_events.add_target(shard, group, computation.assignor, changed)
+        record_bytes = SMALL_RECORD_BYTES * len(changed) + size_bytes
+        record_target(shard, group, computation.epoch, shard.now.wall_ms, changed, record_bytes)
+        assignment_events.add_target(shard, group, computation.assignor, changed, record_bytes)
         end_if_settled(shard, group)
 
 
-def _fits(shard: ShardState, group: ConsumerGroup, changed: Mapping[str, Partitions]) -> bool:
-    """Return True if the storage accepts the record of these targets, and later the records of the
-    members that move to them.
+def _fits(shard: ShardState, group: ConsumerGroup, changed: int, changed_bytes: int) -> bool:
+    """Return True if the storage accepts the record of the targets of ``changed`` members, and
+    later the records of the members that move to them.
 
     The group's offsets do not count, as for a classic group.
     """
-    sizes = [target_bytes(target) for target in changed.values()]
-    followed_bytes = MOST_CURRENT_OF_TARGET * sum(sizes)
-    small_records = 1 + len(sizes) + sum([1 for _ in group.parked()])
-    step_bytes = SMALL_RECORD_BYTES * small_records + sum(sizes) + followed_bytes
-    group_bytes = group.size_bytes + group.assigned_bytes + sum(sizes) + followed_bytes
+    followed_bytes = MOST_CURRENT_OF_TARGET * changed_bytes
+    small_records = 1 + changed + sum([1 for _ in group.parked()])
+    step_bytes = SMALL_RECORD_BYTES * small_records + changed_bytes + followed_bytes
+    group_bytes = group.size_bytes + group.assigned_bytes + changed_bytes + followed_bytes
     limits = shard.limits
     return (
         shard.step.record_bytes + step_bytes <= limits.max_step_bytes
@@ -220,16 +222,27 @@ def _fits(shard: ShardState, group: ConsumerGroup, changed: Mapping[str, Partiti
     )
 
 
-def _has_room(shard: ShardState, group: ConsumerGroup, changed: Mapping[str, Partitions]) -> bool:
-    """Return whether the limit for the assignments of all groups has room for these targets.
+def _has_room(
+    shard: ShardState,
+    group: ConsumerGroup,
+    changed: Mapping[str, Partitions],
+    topics: int,
+    partitions: int,
+) -> bool:
+    """Return whether the limit for the assignments of all groups has room for these targets, which
+    have so many topics and partitions.
 
-    Each member has room for a small target. So partitions may move between members at any time,
-    although the members then need a little more in sum.
+    Partitions may move between members at any time, and each member has room for a small target.
     """
-    members = group.members
-    added = [target_bytes(to) - target_bytes(members[each].target) for each, to in changed.items()]
-    added_bytes = (1 + MOST_CURRENT_OF_TARGET) * sum(added) - SMALL_ASSIGNMENT_BYTES * len(changed)
-    return shard.admits_assignment(group.assigned_bytes + added_bytes, added_bytes)
+    members = [group.members[each] for each in changed]
+    partitions += group.target_partitions - sum([each.target_partitions for each in members])
+    if group.may_move(partitions):
+        return True
+    topics += group.target_topics - sum([len(each.target) for each in members])
+    size_bytes = target_room_bytes(topics, partitions)
+    if size_bytes <= SMALL_ASSIGNMENT_BYTES * len(group.members):
+        return True
+    return shard.admits_assignment(size_bytes, size_bytes - group.reserved_bytes)
 
 
 def record_target(
@@ -238,9 +251,11 @@ def record_target(
     epoch: int,
     computed_ms: int,
     changed: dict[str, Partitions],
+    size_bytes: int,
 ) -> None:
-    """Record the targets of some members, and the epoch of the whole target."""
-    size_bytes = sum([SMALL_RECORD_BYTES + target_bytes(target) for target in changed.values()])
+    """Record the targets of some members, and the epoch of the whole target. ``size_bytes`` is the
+    size of these targets in the record.
+    """
     record = ConsumerTarget(group.group_id, epoch, computed_ms, changed)
     shard.record(record, SMALL_RECORD_BYTES + size_bytes)
 

@@ -10,7 +10,11 @@ import msgspec
 
 from groupkeeper.coordinator.core.consumer import assignment_events, rebalance
 from groupkeeper.coordinator.core.consumer.group import ConsumerGroup
-from groupkeeper.coordinator.core.consumer.member import ConsumerGroupMember, room_bytes
+from groupkeeper.coordinator.core.consumer.member import (
+    ConsumerGroupMember,
+    room_bytes,
+    target_bytes,
+)
 from groupkeeper.coordinator.core.consumer_records import (
     AssignedFields,
     ConsumerMember,
@@ -21,6 +25,7 @@ from groupkeeper.coordinator.core.consumer_records import (
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.requests.consumer import STATIC_LEAVE_EPOCH
 from groupkeeper.coordinator.core.state import ShardState
+from groupkeeper.coordinator.core.step import SMALL_RECORD_BYTES
 
 
 def identity_error(
@@ -72,12 +77,13 @@ def replace(
     member_id = fields.member_id
     before = msgspec.structs.replace(old.fields, member_id=member_id)
     current = msgspec.structs.replace(old.current, epoch=0, previous_epoch=0)
-    target = old.target
+    targets = {member_id: old.target}
+    targets_bytes = SMALL_RECORD_BYTES + target_bytes(len(old.target), old.target_partitions)
     assignment_events.add_all_lost(shard, group, old, "static_member_rejoin")
     shard.record(ConsumerMemberRemoved(group_id, old.member_id))
     shard.record(ConsumerMember(group_id, fields), room_bytes(fields))
     member = group.members[member_id]
-    rebalance.record_target(shard, group, epochs.target, epochs.computed_ms, {member_id: target})
+    rebalance.record_target(shard, group, epochs.target, epochs.computed_ms, targets, targets_bytes)
     rebalance.record_current(shard, group, member, current, "static_member_rejoin")
     return before
 

@@ -44,8 +44,8 @@ Limit: TypeAlias = Literal["groups", "metadata", "assignments"]
 class Tally:
     """The counts of one shard, which its groups update.
 
-    It counts the groups (also by state), the members, and the bytes of their metadata and
-    assignments. It also has the topics to which consumer groups subscribe.
+    It counts the groups (also by state), the members, the bytes of their metadata, and the room for
+    their assignments. It also has the topics to which consumer groups subscribe.
     """
 
     def __init__(self) -> None:
@@ -59,8 +59,8 @@ class Tally:
         """
         self.members = 0
         self.metadata_bytes = 0
-        self.assigned_bytes = 0
-        """Size of the saved assignments, encoded."""
+        self.reserved_bytes = 0
+        """The room for assignments that the groups have."""
         self.subscribers = Subscribers()
 
 
@@ -115,9 +115,11 @@ class Census:
         return sum([tally.metadata_bytes for tally in self.tallies.values()])
 
     @property
-    def assigned_bytes(self) -> int:
-        """The size of the saved assignments of all groups, encoded."""
-        return sum([tally.assigned_bytes for tally in self.tallies.values()])
+    def reserved_bytes(self) -> int:
+        """The room for assignments that all groups have. A classic group has what its assignments
+        take, encoded. A consumer group also has what moves of its partitions take.
+        """
+        return sum([tally.reserved_bytes for tally in self.tallies.values()])
 
     def admits_metadata(self, size_bytes: int, added_bytes: int) -> bool:
         """Return True if the metadata of a member may grow by ``added_bytes`` to ``size_bytes``.
@@ -131,12 +133,12 @@ class Census:
         return False
 
     def admits_assignment(self, size_bytes: int, added_bytes: int) -> bool:
-        """Return True if the assignments of a group may grow by ``added_bytes`` to ``size_bytes``.
-        Otherwise report the refusal. ``ShardState.admits_assignment`` allows small assignments
-        without this call.
+        """Return True if the room for the assignments of a group may grow by ``added_bytes`` to
+        ``size_bytes``. Otherwise report the refusal. ``ShardState.admits_assignment`` allows small
+        assignments without this call.
         """
         share = 1.0 if size_bytes <= LARGE_ASSIGNMENT_BYTES else LARGE_SHARE
-        if self.assigned_bytes + added_bytes <= self.max_metadata_bytes * share:
+        if self.reserved_bytes + added_bytes <= self.max_metadata_bytes * share:
             return True
         self._on_refusal(self, "assignments", size_bytes)
         return False

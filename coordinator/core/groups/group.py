@@ -138,6 +138,7 @@ class Group(ABC):
         "offset_bytes",
         "offset_metadata_bytes",
         "offsets",
+        "reserved_bytes",
         "size_bytes",
         "static_members",
         "tally",
@@ -159,6 +160,8 @@ class Group(ABC):
         """An upper bound of the size of the saved offsets' metadata."""
         self.assigned_bytes = 0
         """An upper bound of the size of the saved assignments."""
+        self.reserved_bytes = 0
+        """The room for assignments that this group has of the limit for all groups."""
         # Not saved.
         self.members: dict[str, Any] = {}
         """Member id -> member, of the class that the type of the group has."""
@@ -201,7 +204,7 @@ class Group(ABC):
         tally.groups -= 1
         tally.for_long_ids -= len(self.group_id) // CHARS_OF_A_GROUP
         tally.by_state[self.group_type, self.state_name()] -= 1
-        tally.assigned_bytes -= self.assigned_bytes
+        tally.reserved_bytes -= self.reserved_bytes
         tally.members -= len(self.members)
         tally.metadata_bytes -= self.metadata_bytes()
 
@@ -332,10 +335,10 @@ class Group(ABC):
         """
         return len(self.members) * repeated_id_bytes(self.group_id)
 
-    def count_assigned(self, assigned_bytes: int) -> None:
-        """Set the size of the saved assignments in bytes, here and in the tally."""
-        self.tally.assigned_bytes += assigned_bytes - self.assigned_bytes
-        self.assigned_bytes = assigned_bytes
+    def reserve(self, reserved_bytes: int) -> None:
+        """Set the room for assignments that this group has, here and in the tally."""
+        self.tally.reserved_bytes += reserved_bytes - self.reserved_bytes
+        self.reserved_bytes = reserved_bytes
 
     def offset_count(self) -> int:
         """Return the number of committed offsets."""

@@ -14,7 +14,9 @@ from groupkeeper.coordinator.core.consumer.member import (
     current_bytes,
     fields_bytes,
     owned_partitions,
+    partition_count,
     target_bytes,
+    target_room_bytes,
 )
 from groupkeeper.coordinator.core.consumer.reconciliation import ReconciliationState
 from groupkeeper.coordinator.core.consumer.subscriptions import (
@@ -118,8 +120,15 @@ def _check_sizes(group: ConsumerGroup, where: str) -> None:
     metadata += len(members) * repeated_id_bytes(group.group_id)
     assert group.metadata_bytes() == metadata, where
     assert group.size_bytes == GROUP_OVERHEAD_BYTES + 6 * len(group.group_id) + metadata, where
-    assigned = sum(target_bytes(m.target) + current_bytes(m.current) for m in members)
-    assert group.assigned_bytes == assigned, where
+    assert all(m.target_partitions == partition_count(m.target) for m in members), where
+    topics = sum(len(m.target) for m in members)
+    partitions = sum(m.target_partitions for m in members)
+    assert (group.target_topics, group.target_partitions) == (topics, partitions), where
+    current = sum(current_bytes(m.current) for m in members)
+    assert group.assigned_bytes == target_bytes(topics, partitions) + current, where
+    assert group.may_move(partitions), where
+    assert group.reserved_bytes >= target_room_bytes(topics, partitions), where
+    assert members or group.reserved_bytes == 0, where
 
 
 def _check_member(group: ConsumerGroup, member: ConsumerGroupMember, where: str) -> None:

@@ -104,8 +104,8 @@ def _check_counts(shard: ShardState) -> None:
         f"{where}: {shard.tally.members} members are counted, {members} are held"
     )
     metadata = sum(group.metadata_bytes() for group in shard.groups.values())
-    assigned = sum(group.assigned_bytes for group in shard.groups.values())
-    assert shard.tally.assigned_bytes == assigned, where
+    reserved = sum(group.reserved_bytes for group in shard.groups.values())
+    assert shard.tally.reserved_bytes == reserved, where
     assert shard.tally.metadata_bytes == metadata, (
         f"{where}: {shard.tally.metadata_bytes} bytes of metadata are counted, {metadata} are held"
     )
@@ -257,7 +257,8 @@ def _check_bytes(group: Group) -> None:
     if not isinstance(group, ClassicGroup):
         return
     members = () if group.saved is None else group.saved.members
-    assert group.assigned_bytes == sum(encoded_bytes(len(m.assignment)) for m in members), where
+    assigned = sum(encoded_bytes(len(m.assignment)) for m in members)
+    assert group.assigned_bytes == group.reserved_bytes == assigned, where
 
 
 def _check_saved(group: ClassicGroup) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from groupkeeper.coordinator.core.cluster.image import TopicImage
-from groupkeeper.coordinator.core.consumer.member import target_bytes
+from groupkeeper.coordinator.core.consumer.member import target_bytes, target_room_bytes
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.events import AssignmentFailed
 from groupkeeper.coordinator.core.groups.census import (
@@ -12,6 +12,7 @@ from groupkeeper.coordinator.core.groups.census import (
 )
 from tests.helpers.core.consumer_members import ConsumerStub, settle
 from tests.helpers.core.invariants import check
+from tests.helpers.core.mixed_groups import assigned, classic_group
 from tests.helpers.core.shard_driver import Call, ShardDriver, TopicInfo, a_member, completing
 
 BOUND = 2 * LARGE_ASSIGNMENT_BYTES
@@ -29,7 +30,7 @@ def test_assignments_that_would_be_too_much_are_refused() -> None:
     driver = ShardDriver(max_metadata_bytes=BOUND)
     answers = [assign(driver, f"g{n}", USUAL).error for n in range(4)]
     assert answers == [ErrorCode.NONE] * 3 + [ErrorCode.COORDINATOR_NOT_AVAILABLE]
-    assert driver.shard.census.assigned_bytes <= BOUND
+    assert driver.shard.census.reserved_bytes <= BOUND
     check(driver.shard)
 
 
@@ -40,7 +41,7 @@ def test_small_assignments_are_stored_where_no_room_is_left() -> None:
         assert half.error is ErrorCode.NONE
     small = assign(driver, "small", SMALL_ASSIGNMENT_BYTES // 2)
     assert small.error is ErrorCode.NONE
-    assert driver.shard.census.assigned_bytes > BOUND
+    assert driver.shard.census.reserved_bytes > BOUND
     check(driver.shard)
 
 
@@ -69,9 +70,9 @@ def test_a_group_whose_members_leave_makes_room() -> None:
 def test_what_was_loaded_counts() -> None:
     driver = ShardDriver(max_metadata_bytes=BOUND)
     assert assign(driver, "a", USUAL).error is ErrorCode.NONE
-    held = driver.shard.census.assigned_bytes
+    held = driver.shard.census.reserved_bytes
     driver.reload()
-    assert driver.shard.census.assigned_bytes == held > USUAL
+    assert driver.shard.census.reserved_bytes == held > USUAL
 
 
 # --- consumer groups ---
@@ -82,7 +83,7 @@ PAIRS = TopicImage.of(
     TopicInfo("second", f"{2:022}", 500),
     TopicInfo("few", f"{3:022}", 2),
 )
-ROOM = 5 * target_bytes({f"{1:022}": tuple(range(500))})
+ROOM = 5 * target_bytes(topics=1, partitions=500)
 """Room for the partitions of one of the two topics, which take four times this while members move.
 """
 
@@ -97,7 +98,7 @@ def test_a_target_without_room_is_not_stored_and_the_old_one_stays() -> None:
     (event,) = driver.events_of(AssignmentFailed)
     assert (event.group_id, event.reason) == ("g2", "refused")
     assert "no more room" in event.detail
-    assert (second.held, driver.shard.census.assigned_bytes <= ROOM) == ({}, True)
+    assert (second.held, driver.shard.census.reserved_bytes <= ROOM) == ({}, True)
     check(driver.shard)
 
     first.leave()
@@ -122,3 +123,114 @@ def test_a_small_target_is_stored_where_no_room_is_left() -> None:
     a = ConsumerStub(driver, "a", topics=("few",))
     a.join()
     assert a.held == {f"{3:022}": [0, 1]}
+
+
+def test_the_members_that_are_left_get_the_partitions_of_one_that_leaves() -> None:
+    """They need the room that it had. No other group may take it in between."""
+    driver = ShardDriver(image=PAIRS, max_metadata_bytes=ROOM)
+    members = [ConsumerStub(driver, name, topics=("first",)) for name in "abc"]
+    for member in members:
+        member.join()
+    settle(driver, members)
+    reserved = driver.shard.census.reserved_bytes
+    driver.shard.census.max_metadata_bytes = reserved
+    other = ConsumerStub(driver, "other", group_id="other", topics=("second",))
+    driver.advance(MANY_RETRIES_MS)
+    assert other.join().error is ErrorCode.NONE
+    *left, last = members
+    last.leave()
+    assert driver.shard.census.reserved_bytes == reserved
+    other.beat()
+    driver.advance(MANY_RETRIES_MS)
+    other.beat()
+    settle(driver, left)
+    assert [len(each.held[f"{1:022}"]) for each in left] == [250, 250]
+    assert other.held == {}
+    check(driver.shard)
+
+
+def test_a_group_whose_members_all_come_back_needs_the_room_that_it_had() -> None:
+    driver = ShardDriver(image=PAIRS, max_metadata_bytes=ROOM)
+    members = [ConsumerStub(driver, name, topics=("first",)) for name in "abc"]
+    for member in members:
+        member.join()
+    settle(driver, members)
+    driver.shard.census.max_metadata_bytes = driver.shard.census.reserved_bytes
+    for member in members:
+        member.leave()
+    assert driver.shard.census.reserved_bytes == 0
+    driver.advance(MANY_RETRIES_MS)
+    back = ConsumerStub(driver, "back", topics=("first",))
+    back.join()
+    assert len(back.held[f"{1:022}"]) == 500
+    check(driver.shard)
+
+
+TENS = TopicImage.of(*[TopicInfo(f"t{n}", f"{n:022}", 10) for n in range(40)])
+"""Topics whose partitions are a small target for a member."""
+
+
+def test_a_group_that_grows_in_small_steps_is_refused_too() -> None:
+    driver = ShardDriver(image=TENS, max_metadata_bytes=0, consumer_assignment_interval_ms=0)
+    member = ConsumerStub(driver, "a", topics=("t0",))
+    member.join()
+    for count in range(2, 41):
+        driver.advance(MANY_RETRIES_MS)
+        names = tuple(f"t{n}" for n in range(count))
+        member.send(subscribed_topic_names=names, owned=member.owned())
+    assert member.held == {f"{0:022}": [*range(10)]}
+    assert driver.shard.census.reserved_bytes <= SMALL_ASSIGNMENT_BYTES
+    check(driver.shard)
+
+
+def test_a_group_that_loses_a_topic_gives_its_room_back() -> None:
+    driver = ShardDriver(image=PAIRS, consumer_assignment_interval_ms=0)
+    member = ConsumerStub(driver, "a", topics=("first", "second"))
+    member.join()
+    reserved = driver.shard.census.reserved_bytes
+    assert reserved == target_room_bytes(topics=2, partitions=1_000)
+    member.send(subscribed_topic_names=("second",), owned=member.owned())
+    assert driver.shard.census.reserved_bytes == reserved // 2
+    check(driver.shard)
+
+
+def test_partitions_move_to_many_members_where_no_room_is_left() -> None:
+    """Each of them needs room for each of its topics, and the sum is larger than before."""
+    driver = ShardDriver(image=TENS, consumer_assignment_interval_ms=0)
+    names = tuple(f"t{n}" for n in range(40))
+    members = [ConsumerStub(driver, f"m{n:02}", topics=names) for n in range(10)]
+    members[0].join()
+    census = driver.shard.census
+    census.max_metadata_bytes = reserved = census.reserved_bytes
+    for member in members[1:]:
+        assert member.join().error is ErrorCode.NONE
+    settle(driver, members)
+    assert {sum(map(len, member.held.values())) for member in members} == {40}
+    assert census.reserved_bytes > reserved
+    check(driver.shard)
+
+
+def test_a_classic_group_is_not_converted_without_room_for_its_partitions() -> None:
+    """They take more in a consumer group, which keeps room for their moves."""
+    image = TopicImage.of(TopicInfo("orders", f"{1:022}", 1_000))
+    driver = ShardDriver(image=image)
+    (leader,) = classic_group(driver, assigned(*range(1_000)))
+    census = driver.shard.census
+    needed = target_room_bytes(topics=1, partitions=1_000)
+    census.max_metadata_bytes = needed - 1
+    refused = ConsumerStub(driver, "new").join()
+    assert refused.error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert leader.heartbeat().error is ErrorCode.NONE
+    assert census.reserved_bytes < needed
+    census.max_metadata_bytes = needed
+    assert ConsumerStub(driver, "new").join().error is ErrorCode.NONE
+    assert census.reserved_bytes >= needed
+    check(driver.shard)
+
+
+def test_a_small_classic_group_is_converted_where_no_room_is_left() -> None:
+    driver = ShardDriver()
+    classic_group(driver, assigned(0))
+    driver.shard.census.max_metadata_bytes = 0
+    assert ConsumerStub(driver, "new").join().error is ErrorCode.NONE
+    check(driver.shard)

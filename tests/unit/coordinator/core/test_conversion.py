@@ -23,6 +23,7 @@ from groupkeeper.coordinator.core.requests.offsets import OffsetDelete
 from groupkeeper.protocol import consumer_protocol
 from groupkeeper.protocol.consumer_protocol import Subscription, encode_subscription
 from tests.helpers.core.consumer_members import ConsumerStub, describe_consumer, settle
+from tests.helpers.core.invariants import check
 from tests.helpers.core.mixed_groups import (
     assigned,
     classic_group,
@@ -449,6 +450,25 @@ def test_a_conversion_survives_a_restart(driver) -> None:
     new.leave()
     driver.reload()
     assert driver.list_groups()["g"].group_type == "classic"
+
+
+def test_after_a_downgrade_and_a_restart_no_member_gets_what_another_one_has(driver) -> None:
+    """The group is Stable again after the restart, and a static member gets its assignment at
+    once.
+    """
+    (first,) = classic_group(driver, assigned(*range(12)))
+    consumer = ConsumerStub(driver, "new", instance_id="i")
+    consumer.join()
+    consumer.leave(-2)
+    classic = a_member(driver, instance_id="i")
+    assert rejoin(classic).error is NONE
+    assert driver.list_groups()["g"].group_type == "classic"
+    assert driver.state() == "PreparingRebalance"
+    driver.reload()
+    assert rejoin(classic).error is NONE
+    assert partitions_of(classic.sync()) == set(), "the other member still has all"
+    assert first.heartbeat().error is ErrorCode.ILLEGAL_GENERATION
+    check(driver.shard)
 
 
 def test_a_sync_that_waits_is_answered_by_an_upgrade(driver) -> None:

@@ -20,6 +20,7 @@ from groupkeeper.coordinator.core.requests.admin import DescribeGroup
 from groupkeeper.coordinator.core.requests.consumer import ConsumerGroupDescribe
 from groupkeeper.coordinator.core.requests.membership import JoinProtocol
 from groupkeeper.protocol.consumer_protocol import Subscription, encode_subscription
+from groupkeeper.storage.backends.sqlite import packed
 from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
 from tests.helpers.core.consumer_members import a_consumer_heartbeat
 from tests.helpers.core.mixed_groups import assigned
@@ -229,6 +230,13 @@ async def keys_of(path: Path) -> dict[Any, Any]:
         await owner.storage.close()
 
 
+@pytest.fixture
+def rows_of_several_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the rows of conversions have several pages, as those of large groups have."""
+    monkeypatch.setattr(packed, "PACKED_FROM_BYTES", 1_000_000)
+
+
+@pytest.mark.usefixtures("rows_of_several_pages")
 @each_conversion
 async def test_a_kill_within_a_conversion_leaves_the_group_before_it_or_after_it(
     conversion: Conversion, tmp_path: Path
@@ -286,6 +294,7 @@ class Full(sqlite3.Connection):
         return super().execute(sql, parameters)  # type: ignore[arg-type]
 
 
+@pytest.mark.usefixtures("rows_of_several_pages")
 @pytest.mark.parametrize("conversion", [CONVERSIONS[0], CONVERSIONS[1]], ids=["up", "down"])
 async def test_a_store_that_is_full_in_a_conversion_keeps_the_group_and_goes_on_with_room(
     conversion: Conversion, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
