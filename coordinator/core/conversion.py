@@ -3,6 +3,8 @@
 See docs/spec/migration.md. Only this module and ``shard``, which creates groups, know both types of
 groups. A conversion is one record of the whole group. All checks are made before anything is
 answered or changed.
+
+This file is long because both directions belong together: what one stores, the other one reads.
 """
 
 from __future__ import annotations

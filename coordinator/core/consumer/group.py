@@ -3,6 +3,8 @@
 The saved state is: members, epochs, targets, and the partitions that members have. Only
 ``ShardState.apply`` changes it, through ``save`` and ``change``, which also update the counts. The
 live state is: deadlines, parked heartbeats, and the computations that are running.
+
+This file is long because each record changes several sums, which must be changed with it.
 """
 
 from __future__ import annotations
