@@ -58,6 +58,7 @@ from groupkeeper.pipeline.tables.hours import (
     Since,
     add_hours,
     begin_ms,
+    earlier_minutes,
     held_by_hour,
     since_minute,
 )
@@ -65,7 +66,16 @@ from groupkeeper.pipeline.tables.lag import lag_1m
 from groupkeeper.pipeline.tables.lake import DAY, Lake, add_days, empty, file_sizes
 from groupkeeper.pipeline.tables.pointer import Pointer, folder_of
 from groupkeeper.pipeline.tables.rebalances import rebalances
-from groupkeeper.pipeline.tables.small import by_day, frame, read_days, write_rows
+from groupkeeper.pipeline.tables.small import (
+    MAX_HELD_ROWS,
+    by_day,
+    frame,
+    joined,
+    read_days,
+    read_held,
+    write_rows,
+)
+from groupkeeper.pipeline.tables.tail import Tail, tail
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -144,21 +154,23 @@ class Computation:
         new = read_events(
             self.spark, self.lake, self.days, after=self.grown, contents=self.contents
         )
-        known = self._known(new)
+        known, lives = self._known(new)
         deltas = self._kept("silver/commit_deltas", silver.commit_deltas(new))
         others = self._kept("silver/other_changes", silver.other_changes(new))
         samples = self._kept("silver/end_offsets", silver.end_offsets(new))
-        sessions, episodes = self._lives(known) if known is not None else self._no_lives()
+        tables = self._no_lives() if known is None else self._lives(known, lives)
+        sessions, episodes = tables
 
         since = self._since(deltas, others, samples)
         if self.is_small and self._bytes_again(since) > SMALL_BYTES:
             prepare_for_large_data(self.spark)
-        minutes = self._minutes(deltas, others, since)
-        # the sums and last changes of all earlier hours, and then of each minute
-        sums = minutes
+        minutes, hours = self._minutes(deltas, others, since)
+        # the sums and last changes of all earlier hours
+        earlier = empty(self.spark, MINUTES_SCHEMA)
         if not since.is_whole:
-            hours = gold.all_hours(self._earlier(HOURS_TABLE, MINUTES_SCHEMA, since))
-            sums = sums.unionByName(self._held(hours))
+            earlier = gold.all_hours(self._earlier(HOURS_TABLE, MINUTES_SCHEMA, since))
+            earlier = self._held(earlier)
+        sums = hours.unionByName(earlier)
         newest = self._kept("_carried/newest", gold.newest_by_day(sums))
         standing = self.carried("offsets", STANDING_SCHEMA)
         known_offsets = self._valid("_carried/offsets", STANDING_SCHEMA)
@@ -171,10 +183,13 @@ class Computation:
 
         since_ms = None if since.is_whole else since.minute_ms
         sampled = self._sampled(samples, since)
-        lag = lag_1m(sums, newest, standing, sampled, ends, self.days, since_ms)
-        lag = self._kept("gold/lag_1m", self._with_kept(lag, since))
+        lag = lag_1m(
+            minutes.unionByName(earlier), newest, standing, sampled, ends, self.days, since_ms
+        )
+        lag = self._kept_since("gold/lag_1m", lag, since)
         peaks = self._peaks(lag, since)
-        self._kept("gold/commit_rate_1m", gold.commit_rate_1m(minutes))
+        new_minutes = minutes if since_ms is None else minutes.where(F.col("minute_ms") >= since_ms)
+        self._kept_since("gold/commit_rate_1m", gold.commit_rate_1m(new_minutes), since)
         audit = self._published("audit", self._audit(deltas, others, new, known))
         self._published("group_daily", gold.group_daily(sums, sessions, episodes, peaks, audit))
         for table in APPENDED.keys() - {LIVES_TABLE}:
@@ -225,19 +240,23 @@ class Computation:
         has_hours = since is not None and (not since.hour or HOURS_TABLE in folders)
         return since if since is not None and has_hours else whole
 
-    def _minutes(self, deltas: DataFrame, others: DataFrame, since: Since) -> DataFrame:
+    def _minutes(
+        self, deltas: DataFrame, others: DataFrame, since: Since
+    ) -> tuple[DataFrame, DataFrame]:
         """Write the sums of the minutes, and those of the hours of large days. Return the sums of
-        the minutes, from the first hour whose files are written again.
+        the minutes, from the first hour whose files are written again. Return the same sums with
+        the minutes of an hour combined, if the day is large.
         """
         minutes = gold.minutes(deltas, others)
         if self.grown:
             known = self._again("_carried/minutes", MINUTES_SCHEMA, since)
             minutes = gold.added_minutes(minutes.unionByName(known))
         minutes = self._kept("_carried/minutes", minutes)
-        if self.large_days:
-            large = minutes.where(F.col(DAY).isin(*self.large_days))
-            self._write(HOURS_TABLE, gold.hours(large))
-        return minutes
+        if not self.large_days:
+            return minutes, minutes
+        is_large = F.col(DAY).isin(*self.large_days)
+        hours = self._kept(HOURS_TABLE, gold.hours(minutes.where(is_large)))
+        return minutes, hours.unionByName(minutes.where(~is_large))
 
     def _sampled(self, samples: DataFrame, since: Since) -> DataFrame:
         """Write the last sampled ends of the minutes, and those of the hours of large days. Return
@@ -264,11 +283,15 @@ class Computation:
         of the groups, from ``lag`` and from earlier hours.
         """
         names = (DAY, "store", "group", "lag")
+        rows = self._earlier(PEAKS_TABLE, PEAKS_SCHEMA, since).select(*names)
         if self.large_days:
-            large = lag.where(F.col(DAY).isin(*self.large_days))
-            self._write(PEAKS_TABLE, gold.peaks(large))
-        earlier = self._earlier(PEAKS_TABLE, PEAKS_SCHEMA, since)
-        return lag.select(*names).unionByName(earlier.select(*names))
+            is_large = F.col(DAY).isin(*self.large_days)
+            peaks = self._kept(PEAKS_TABLE, gold.peaks(lag.where(is_large)))
+            rows = rows.unionByName(peaks.select(*names))
+            lag = lag.where(~is_large)
+        if len(self.large_days) < len(self.days):
+            rows = rows.unionByName(lag.select(*names))
+        return rows
 
     @cached_property
     def large_days(self) -> list[date]:
@@ -276,19 +299,71 @@ class Computation:
         events = self.contents.coverage.events
         return [day for day in self.days if events(day) >= LARGE_DAY_EVENTS]
 
-    def _lives(self, known: DataFrame) -> tuple[DataFrame, DataFrame]:
-        """Write the tables about members and rebalances. Return the rows of silver's
-        ``member_sessions`` and ``rebalances``.
+    def _lives(self, known: DataFrame, new: DataFrame) -> tuple[DataFrame, DataFrame]:
+        """Write the tables about members and rebalances, from all known events about them, of which
+        some are ``new``. Return the rows of silver's ``member_sessions`` and ``rebalances``.
         """
         forgotten = silver.forgotten_members(known, self.days)
         forgotten = self._kept("_carried/forgotten", forgotten)
         sessions = silver.member_sessions(known, forgotten, self.days)
         sessions = self._kept("silver/member_sessions", sessions)
-        episodes = self._kept("silver/rebalances", rebalances(known, self.days))
-        carried = self._held(silver.carried_events(known, forgotten, self.days))
+        again = self._tail(new)
+        if again is None:
+            episodes = self._kept("silver/rebalances", rebalances(known, self.days))
+            states = known
+        else:
+            episodes = self._continued(again)
+            states = self._valid("_carried/events", CARRIED_EVENTS_SCHEMA).unionByName(new)
+            states = self._held(states.drop(DAY))
+        carried = self._held(silver.carried_events(states, forgotten, self.days))
         self._write("_carried/events", silver.with_static_names(carried, known))
         self._published("rebalances", gold.rebalances(episodes, sessions))
         return sessions, episodes
+
+    def _tail(self, new: DataFrame) -> Tail | None:
+        """Return the end of the day that the ``new`` events about members and rebalances change.
+        Return None if the tables about rebalances are computed from the whole day.
+        """
+        (first, *later) = self.days
+        if not self.is_small or later or first not in self.grown:
+            return None
+        of_day = self.valid.days[first].tables
+        before = self.valid.days[self.before].tables if self.before else {}
+        if LIVES_TABLE not in of_day:  # no such event yet, or an earlier version wrote the day
+            return None
+        folders = (of_day[LIVES_TABLE], before.get("_carried/events"))
+        known = self._arrow(CARRIED_EVENTS_SCHEMA, *folders)
+        rows = self._arrow(SILVER_SCHEMAS["rebalances"], of_day.get("silver/rebalances"))
+        if known is None or rows is None:
+            return None
+        return tail(known, new.toArrow(), rows)
+
+    def _continued(self, again: Tail) -> DataFrame:
+        """Write silver's rebalances: the known rows that stay, and those computed again. Return
+        all of them.
+        """
+        steps, told = (
+            frame(self.spark, rows, CARRIED_EVENTS_SCHEMA).drop(DAY)
+            for rows in (again.steps, again.told)
+        )
+
+        def compute() -> pa.Table:
+            rows = rebalances(steps, self.days, told).toArrow()
+            return joined(again.kept, rows)
+
+        table = "silver/rebalances"
+        held = self._write_held(table, compute)
+        return self._written(table, held, SILVER_SCHEMAS["rebalances"])
+
+    def _arrow(
+        self,
+        schema: StructType,
+        *folders: str | None,
+        is_wanted: Callable[[str], bool] | None = None,
+    ) -> pa.Table | None:
+        """Read folders that may be None in this process. Return None if Spark must read them."""
+        there = [folder for folder in folders if folder is not None]
+        return read_held(self.spark, self.lake, there, schema, SMALL_BYTES, is_wanted)
 
     def _no_lives(self) -> tuple[DataFrame, DataFrame]:
         """Return empty tables in place of those of ``_lives``, for days without events of members
@@ -298,22 +373,23 @@ class Computation:
         sessions, episodes = (empty(self.spark, SILVER_SCHEMAS[name]) for name in names)
         return sessions, episodes
 
-    def _known(self, new: DataFrame) -> DataFrame | None:
+    def _known(self, new: DataFrame) -> tuple[DataFrame | None, DataFrame]:
         """Write the ``new`` events about members, rebalances and deleted topics. Return all such
-        events: those of the days, and those carried into the first day. Return None if there are
-        none.
+        events: those of the days, and those carried into the first day. They are None if there are
+        none. Also return the written events.
         """
         has_lives = {day for day in self.grown if LIVES_TABLE in self.valid.days[day].tables}
         if has_lives != self.grown.keys():  # no such event yet, or an earlier version wrote the day
             after = {day: self.grown[day] for day in has_lives}
             new = read_events(self.spark, self.lake, self.days, after=after, contents=self.contents)
-        lives = self._kept(LIVES_TABLE, silver.lives(new))
+        lives = written = self._kept(LIVES_TABLE, silver.lives(new))
         self._append(LIVES_TABLE)
         folders = [of_day[LIVES_TABLE] for of_day in self.tables.values() if LIVES_TABLE in of_day]
         if has_lives:
             lives = read_days(self.spark, self.lake, LIVES_TABLE, folders, lives.schema)
         before = self.valid.days[self.before].tables if self.before else {}
-        return self.with_carried(lives) if folders or "_carried/events" in before else None
+        is_known = folders or "_carried/events" in before
+        return self.with_carried(lives) if is_known else None, written
 
     def with_carried(self, lives: DataFrame) -> DataFrame:
         """Add the events carried into the first day to those of the days (``silver.lives``)."""
@@ -338,11 +414,19 @@ class Computation:
 
     def _kept(self, table: str, rows: DataFrame) -> DataFrame:
         """Write a table. Return its written rows, so that Spark does not compute them twice."""
+        held = None
         if self.is_small:
-            return frame(self.spark, self._write_held(table, rows), rows.schema)
-        self._write(table, rows)
+            held = self._write_held(table, rows.toArrow)
+        else:
+            self._write(table, rows)
+        return self._written(table, held, rows.schema)
+
+    def _written(self, table: str, held: pa.Table | None, schema: StructType) -> DataFrame:
+        """Return the rows of a written table: from memory if they are few, or from its files."""
+        if held is not None and held.num_rows <= MAX_HELD_ROWS:
+            return frame(self.spark, held, schema)
         folders = [of_day[table] for of_day in self.tables.values() if table in of_day]
-        return read_days(self.spark, self.lake, table, folders, rows.schema)
+        return read_days(self.spark, self.lake, table, folders, schema)
 
     def _held(self, rows: DataFrame) -> DataFrame:
         """Compute the rows of a small table once, although several parts of a query need them."""
@@ -379,18 +463,27 @@ class Computation:
         first = self._valid(table, schema, [since.day], since.is_again)
         return first.unionByName(self._valid(table, schema, [*self.grown.keys() - {since.day}]))
 
-    def _with_kept(self, lag: DataFrame, since: Since) -> DataFrame:
-        """Add the known rows before the minute, of the files that are written again."""
-        if since.is_whole:
-            return lag
-        schema = GOLD_SCHEMAS["lag_1m"]
-        known = self._valid("gold/lag_1m", schema, [since.day], since.is_again)
-        return lag.unionByName(known.where(F.col("minute_ms") < since.minute_ms))
+    def _kept_since(self, table: str, rows: DataFrame, since: Since) -> DataFrame:
+        """Write a table of gold that has minutes, like ``_kept``. ``rows`` are those from the
+        minute ``since`` on. The known rows before it are added, of files that are written again.
+        """
+        schema = GOLD_SCHEMAS[table.removeprefix("gold/")]
+        folder = None if since.is_whole else self.valid.days[since.day].tables.get(table)
+        if folder is None:
+            return self._kept(table, rows)
+        known = self._arrow(schema, folder, is_wanted=since.is_again) if self.is_small else None
+        if known is None:
+            before = self._valid(table, schema, [since.day], since.is_again)
+            before = before.where(F.col("minute_ms") < since.minute_ms)
+            return self._kept(table, rows.unionByName(before))
+        kept = earlier_minutes(known, since.minute_ms)
+        held = self._write_held(table, lambda: joined(kept, rows.toArrow()))
+        return self._written(table, held, schema)
 
     def _write(self, table: str, rows: DataFrame) -> None:
         """Write a table into new folders, one for each day that has rows."""
         if self.is_small:
-            self._write_held(table, rows)
+            self._write_held(table, rows.toArrow)
             return
         began = time.monotonic()
         if table in BY_HOUR:
@@ -407,10 +500,12 @@ class Computation:
         add_days(rows_seen, self.lake.path(table), self.version)
         return seen.get.get("days") or ()
 
-    def _write_held(self, table: str, rows: DataFrame) -> pa.Table:
-        """Write a small table like ``_write``, but without Spark's writer, and return its rows."""
+    def _write_held(self, table: str, compute: Callable[[], pa.Table]) -> pa.Table:
+        """Compute a small table and write it like ``_write``, but without Spark's writer. Return
+        its rows.
+        """
         began = time.monotonic()
-        held = rows.toArrow()
+        held = compute()
         for day, of_day in by_day(held):
             folder = self.tables[day][table] = folder_of(table, day, self.version)
             parts: Iterable[tuple[str, pa.Table]] = [("part", of_day)]

@@ -168,3 +168,10 @@ def held_by_hour(rows: pa.Table, *, is_large: bool) -> Iterator[tuple[str, pa.Ta
     hours = pc.divide(in_day, HOUR_MS)
     for hour in sorted(hours.unique().to_pylist()):
         yield f"{NAME}-{hour:05}", rows.filter(pc.equal(hours, pa.scalar(hour, pa.int64())))
+
+
+def earlier_minutes(rows: pa.Table, minute_ms: int) -> pa.Table:
+    """Return the rows of earlier minutes."""
+    import pyarrow.compute as pc
+
+    return rows.filter(pc.less(rows["minute_ms"], minute_ms))

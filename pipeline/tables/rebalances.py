@@ -11,7 +11,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from groupkeeper.pipeline.tables.bronze import with_day
+from groupkeeper.pipeline.spark.session import is_small
 from groupkeeper.pipeline.tables.days import day_of, until_its_day
 from groupkeeper.pipeline.tables.lake import DAY
 from groupkeeper.pipeline.tables.offsets import event_order
@@ -23,7 +23,7 @@ MAX_LISTED_MOVES: Final = 100
 """The largest number of moved partitions that a row lists. The row counts all of them."""
 
 
-def rebalances(events: DataFrame, days: Sequence[date]) -> DataFrame:
+def rebalances(events: DataFrame, days: Sequence[date], told: DataFrame | None = None) -> DataFrame:
     """Return one row for each rebalance and each day on which a step of the rebalance happened.
 
     A rebalance has three steps:
@@ -39,10 +39,17 @@ def rebalances(events: DataFrame, days: Sequence[date]) -> DataFrame:
     If the next rebalance or a crash interrupted a rebalance, ``completed_ms`` is null. ``assigned``
     counts all partitions that members got. ``moved`` counts those of them that another member had
     before. Both are null if the assignment cannot be read.
+
+    ``told`` has the events that show which member had a partition before. By default they are among
+    ``events``.
     """
     group = Window.partitionBy("store", "group").orderBy("lease_epoch", "seq")
     kinds = ("rebalance_start", "rebalance_end", "assignment")
     steps = events.where(F.col("kind").isin(*kinds) | _is_followed())
+    moves = _moves(events if told is None else told)
+    if is_small(events.sparkSession):  # otherwise Spark would copy all steps for the join
+        moves = F.broadcast(moves)
+    steps = steps.join(moves, [*_EVENT], "left")
     place = F.array_position(F.lit(list(kinds)), F.col("kind"))
     steps = steps.withColumn("step", F.when(place > 0, place))
     # the first known event of a rebalance may be its end
@@ -54,22 +61,17 @@ def rebalances(events: DataFrame, days: Sequence[date]) -> DataFrame:
         .withColumn("episode", F.coalesce(F.sum("begins_anew").over(group), F.lit(0)))
         .withColumn("is_readable", F.col("partitions").isNotNull())
     )
-    moves = _moves(events)
-    followed = _by_day_followed(steps.where(_is_followed()), moves)
+    followed = F.struct(day_of("ts_ms").alias(DAY), "assigned", "moved", "moves")
     episodes = steps.groupBy("store", "group", "episode").agg(
         _first_of("rebalance_start", "lease_epoch", "seq", "ts_ms", "reason", "members", *_CAUSE),
         _first_of("rebalance_end", "ts_ms", *_COMPLETED),
-        _first_of("assignment", "ts_ms", "lease_epoch", "seq", "is_readable"),
-        F.collect_set(F.when(_is_followed(), day_of("ts_ms"))).alias("followed_days"),
+        _first_of("assignment", "ts_ms", "is_readable", "assigned", "moved", "moves"),
+        F.collect_list(F.when(_is_followed(), followed)).alias("followed"),
     )
-    of_event = [F.col(f"r.assignment.{name}") == F.col(f"m.{name}") for name in _EVENT[2:]]
-    of_event += [F.col(f"r.{name}") == F.col(f"m.{name}") for name in _EVENT[:2]]
-    rows = episodes.alias("r").join(moves.alias("m"), of_event, "left")
-    rows = rows.select(
-        "r.store",
-        "r.group",
-        "r.episode",
-        "r.followed_days",
+    rows = episodes.select(
+        "store",
+        "group",
+        "followed",
         F.col("rebalance_start.seq").alias("seq"),
         F.col("rebalance_start.ts_ms").alias("started_ms"),
         F.col("rebalance_start.reason").alias("reason"),
@@ -79,22 +81,28 @@ def rebalances(events: DataFrame, days: Sequence[date]) -> DataFrame:
         *(F.col(f"rebalance_end.{name}").alias(name) for name in _COMPLETED),
         F.col("assignment.ts_ms").alias("assigned_ms"),
         *(
-            F.when(F.col("assignment.is_readable"), F.coalesce(name, F.lit(0))).alias(name)
+            F.when(
+                F.col("assignment.is_readable"), F.coalesce(f"assignment.{name}", F.lit(0))
+            ).alias(name)
             for name in ("assigned", "moved")
         ),
-        "moves",
+        F.col("assignment.moves").alias("moves"),
     )
     steps_days = F.array(*(day_of(f"{step}_ms") for step in ("started", "completed", "assigned")))
-    steps_days = F.concat(F.array_compact(steps_days), "followed_days")
+    steps_days = F.concat(F.array_compact(steps_days), F.col(f"followed.{DAY}"))
     each = rows.withColumn(DAY, F.explode(F.array_distinct(steps_days)))
-    by_day = each.where(F.col(DAY).isin(*days)).drop("followed_days")
-    by_day = by_day.select(
-        *[name for name in by_day.columns if name not in _LATER],
+    by_day = each.where(F.col(DAY).isin(*days))
+    is_today = F.filter("followed", lambda event: event[DAY] == F.col(DAY))
+    by_day = by_day.withColumn("followed", is_today)
+    return by_day.select(
+        *[name for name in by_day.columns if name not in (*_LATER, "followed")],
         *(until_its_day("completed_ms", name).alias(name) for name in _LATER[:-4]),
-        *(until_its_day("assigned_ms", name).alias(name) for name in _LATER[-4:]),
+        *(
+            F.coalesce(until_its_day("assigned_ms", name), _followed(name)).alias(name)
+            for name in _LATER[-4:-1]
+        ),
+        until_its_day("assigned_ms", "assigned_ms").alias("assigned_ms"),
     )
-    both = by_day.join(followed, ["store", "group", "episode", DAY], "left")
-    return both.select(*(_or_followed(name) for name in by_day.columns if name != "episode"))
 
 
 def _is_followed() -> Column:
@@ -104,21 +112,16 @@ def _is_followed() -> Column:
     return (F.col("kind") == MOVED) & (F.col("reason") == "target_assignment")
 
 
-def _by_day_followed(steps: DataFrame, moves: DataFrame) -> DataFrame:
-    """Count and list the partitions that members of consumer groups got, by rebalance and day."""
-    rows = with_day(steps).select(*_EVENT, "episode", DAY).join(moves, [*_EVENT], "left")
-    listed = F.array_sort(F.flatten(F.collect_list("moves")))
-    return rows.groupBy("store", "group", "episode", DAY).agg(
-        F.coalesce(F.sum("assigned"), F.lit(0)).cast("int").alias("followed_assigned"),
-        F.coalesce(F.sum("moved"), F.lit(0)).cast("int").alias("followed_moved"),
-        F.slice(listed, 1, MAX_LISTED_MOVES).alias("followed_moves"),
-    )
-
-
-def _or_followed(name: str) -> Column:
-    if name not in ("assigned", "moved", "moves"):
-        return F.col(name)
-    return F.coalesce(name, f"followed_{name}").alias(name)
+def _followed(name: str) -> Column:
+    """Return a column with the number or the list of partitions that members of a consumer group
+    got on a day. It is null if there was no such event.
+    """
+    of_events = F.array_compact(F.transform("followed", lambda event: event[name]))
+    if name == "moves":
+        got = F.slice(F.array_sort(F.flatten(of_events)), 1, MAX_LISTED_MOVES)
+    else:
+        got = F.aggregate(of_events, F.lit(0), lambda total, number: total + number)
+    return F.when(F.size("followed") > 0, got)
 
 
 _CAUSE: Final = ("member_id", "instance_id", "client_id", "client_host")

@@ -195,8 +195,8 @@ def forgotten_members(events: DataFrame, days: Sequence[date]) -> DataFrame:
     names = F.coalesce(
         F.map_keys("partitions"), F.map_keys("opaque_bytes"), F.array().cast("array<string>")
     )
-    kinds = ("member_join", "assignment", "rebalance_end", "shard_loaded")
-    steps = events.where(kind.isin(*kinds)).select(
+    is_wanted = kind.isin("member_join", "shard_loaded") | tells_all
+    steps = events.where(is_wanted).select(
         *("store", "group", "group_type", "shard", "kind"),
         *("member_id", "instance_id", "replaces", "ts_ms"),
         event_order().alias("order"),
@@ -295,7 +295,9 @@ def carried_events(events: DataFrame, forgotten: DataFrame, days: Sequence[date]
     each = last.where(since <= until).select(*event, F.explode(F.sequence(since, until)).alias(DAY))
     each = each.where(F.col(DAY).isin(*days)).distinct()
     deletions = told.where((F.col("action") == "delete_topic") & F.col(DAY).isin(*days))
-    carried = told.drop(DAY).join(each, [*event]).select(*EVENT_SCHEMA.names, DAY)
+    # few events are carried: with a hash of them, Spark need not sort all events
+    carried = told.drop(DAY).join(each.hint("shuffle_hash"), [*event])
+    carried = carried.select(*EVENT_SCHEMA.names, DAY)
     return carried.unionByName(deletions.select(*carried.columns))
 
 

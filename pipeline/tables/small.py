@@ -34,14 +34,27 @@ if TYPE_CHECKING:  # a session for large data does without it
 
 _BATCH: Final = "batch_id"
 
-MAX_HELD_BYTES: Final = 1024 * 1024
+MAX_HELD_BYTES: Final = 256 * 1024
 """The largest number of bytes of files that this process reads for a query. All of their rows
 become a part of Spark's query plan, so for more bytes Spark's own reader is faster."""
+
+MAX_HELD_ROWS: Final = 10_000
+"""The largest number of written rows that become a part of later query plans. If a table has more
+rows, a later query reads its files."""
 
 
 def frame(spark: SparkSession, rows: pa.Table, schema: StructType) -> DataFrame:
     """Return the rows of an Arrow table as a frame of Spark with one partition."""
+    if not rows.num_rows:
+        return empty(spark, schema)
     return spark.createDataFrame(rows, schema).coalesce(1)
+
+
+def joined(rows: pa.Table, more: pa.Table) -> pa.Table:
+    """Return the rows of both tables, with the columns of the first one."""
+    import pyarrow as pa
+
+    return pa.concat_tables([rows, more.select(rows.schema.names).cast(rows.schema)])
 
 
 def by_day(rows: pa.Table) -> Iterator[tuple[date, pa.Table]]:
@@ -79,23 +92,26 @@ def read_days(
     machine, this process reads them, because a scan by Spark costs several times more.
     """
     if is_small(spark) and folders:
-        held = _read_held(local_path(spark, lake.root), folders, schema, is_wanted)
+        held = read_held(spark, lake, folders, schema, MAX_HELD_BYTES, is_wanted)
         if held is not None:
-            return frame(spark, held, schema) if held.num_rows else empty(spark, schema)
+            return frame(spark, held, schema)
     return read_folders(spark, lake, table, folders, schema, is_wanted)
 
 
-def _read_held(
-    root: Path | None,
+def read_held(
+    spark: SparkSession,
+    lake: Lake,
     folders: Collection[str],
     schema: StructType,
-    is_wanted: Callable[[str], bool] | None,
+    most_bytes: int,
+    is_wanted: Callable[[str], bool] | None = None,
 ) -> pa.Table | None:
-    """Return the rows of some folders. Return None if Spark must read them: they are large, missing
-    or not on this machine, or another version wrote columns of other types.
+    """Return the rows of some folders. Return None if Spark must read them: their files have more
+    bytes, are missing or not on this machine, or another version wrote columns of other types.
     """
     import pyarrow as pa
 
+    root = local_path(spark, lake.root)
     if root is None:
         return None
     files = {folder: list(_files_in(root / folder)) for folder in folders}
@@ -104,7 +120,7 @@ def _read_held(
     if is_wanted is not None:
         files = {each: [file for file in files[each] if is_wanted(file.name)] for each in files}
     sizes = [file.stat().st_size for of_folder in files.values() for file in of_folder]
-    if sum(sizes) > MAX_HELD_BYTES:
+    if sum(sizes) > most_bytes:
         return None
     wanted = to_arrow_schema(schema)
     try:

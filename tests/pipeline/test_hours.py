@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from groupkeeper.coordinator.core import events as core
-from groupkeeper.pipeline.tables import compute
+from groupkeeper.pipeline.tables import compute, small
 from groupkeeper.pipeline.tables.hours import (
     BY_HOUR,
     HOURS_TABLE,
@@ -19,6 +19,7 @@ from groupkeeper.pipeline.tables.hours import (
     SAMPLES_TABLE,
     file_hour,
 )
+from groupkeeper.pipeline.tables.small import MAX_HELD_ROWS
 from groupkeeper.pipeline.tables.verify import verify
 from groupkeeper.pipeline.tables.versions import read_pointer
 from groupkeeper.storage.event_log.event_kinds import DATA_LOG_PREFIX
@@ -96,11 +97,17 @@ def true_ends(random: Random, samples: int) -> list[dict]:
     ]
 
 
-@pytest.mark.parametrize(("seed", "is_in_order", "large_batch"), [(13, True, 1), (19, False, 2)])
+@pytest.mark.parametrize(
+    ("seed", "is_in_order", "large_batch", "most_held"),
+    [(13, True, 1, MAX_HELD_ROWS), (19, False, 2, 0)],
+)
 def test_a_day_that_grows_is_the_day_that_is_made_at_once(
-    spark, tmp_path, seed, is_in_order, large_batch
+    spark, tmp_path, monkeypatch, seed, is_in_order, large_batch, most_held
 ):
-    """The files arrive in order or not, and one batch is computed as large data are."""
+    """The files arrive in order or not, and one batch is computed as large data are. Written rows
+    are kept in memory, or read again by Spark."""
+    monkeypatch.setattr(compute, "MAX_HELD_ROWS", most_held)
+    monkeypatch.setattr(small, "MAX_HELD_BYTES", 100 * most_held)
     random = Random(seed)
     at_once, growing = a_site(spark, tmp_path / "at-once"), a_site(spark, tmp_path / "growing")
     at_once.seal(a_life(random, 60), segment_events=4)
