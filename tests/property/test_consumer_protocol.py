@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import random
 from typing import Any
 
 import pytest
@@ -14,9 +15,16 @@ from kio.serial import entity_reader
 from kio.static.constants import EntityType
 
 from groupkeeper.protocol.consumer_protocol import (
+    MAX_COMPARED,
+    MAX_LISTED,
+    MAX_NAME_BYTES,
     MAX_NAMES,
+    MAX_PARTS,
+    NAMES_PER_PART,
+    REMEMBERED_LISTS,
     ConsumerAssignment,
     ConsumerProtocolError,
+    MembersReader,
     Subscription,
     all_subscribed_topics,
     decode_assignment,
@@ -114,3 +122,126 @@ def test_more_topics_than_can_be_read_beside_the_work_are_refused(list_of: list[
     others = [encode_subscription(Subscription(0, [f"{at}", *half])) for at in range(4)]
     with pytest.raises(ConsumerProtocolError, match="more than"):
         all_subscribed_topics(others)
+
+
+def subscribing(topics: list[str], user_data: bytes | None = None) -> bytes:
+    return encode_subscription(Subscription(0, topics, user_data))
+
+
+def shuffled(names: list[str], at: int) -> list[str]:
+    return random.Random(at).sample(names, len(names))
+
+
+NAMES = st.sampled_from(["a", "b", "ab", "a\0b", "", "x" * 255, "x" * 256, "\u65e5", "\0", "\1a"])
+
+
+@SOME
+@given(members=st.lists(st.lists(NAMES, max_size=5), max_size=12))
+def test_a_list_in_another_order_is_the_same_list(members: list[list[str]]) -> None:
+    """Names that are empty, long or contain a zero are no names of topics for Kafka, and are read
+    in another way.
+    """
+    reader = MembersReader()
+    known: dict[frozenset[str], list[str]] = {}
+    for at, topics in enumerate(members):
+        user_data = bytes(at)
+        subscription = reader.subscription(subscribing(topics, user_data))
+        assert subscription.user_data == user_data, "the bytes behind the list are read"
+        assert set(subscription.topics) == set(topics)
+        assert known.setdefault(frozenset(topics), subscription.topics) is subscription.topics
+    assert len({id(topics) for topics in known.values()}) == len(known)
+
+
+@SOME
+@given(data=st.binary(max_size=60) | st.binary(max_size=40).map(b"\0\1\0\0\0\1".__add__))
+def test_what_a_reader_of_members_refuses_is_what_one_subscription_refuses(data: bytes) -> None:
+    try:
+        expected = set(decode_subscription(data).topics)
+    except ConsumerProtocolError:
+        with pytest.raises(ConsumerProtocolError):
+            MembersReader().subscription(data)
+    else:
+        reader = MembersReader()
+        assert [set(reader.subscription(data).topics) for _ in range(2)] == [expected] * 2
+
+
+def test_a_name_is_not_taken_for_another_one_with_its_length() -> None:
+    name = "x" * 255
+    long_name = b"\xff" + name.encode()
+    reader = MembersReader()
+    for raw in (b"\0\0\0\0\0\1\1\0" + long_name + b"\xff" * 4, subscribing([name])):
+        assert reader.subscription(raw).topics == decode_subscription(raw).topics
+
+
+def test_many_members_may_send_the_same_topics_in_orders_of_their_own() -> None:
+    names = [f"topic-{number}" for number in range(100)]
+    raws = [subscribing(shuffled(names, at)) for at in range(MAX_COMPARED // 100)]
+    reader = MembersReader()
+    assert len({id(reader.subscription(raw).topics) for raw in raws}) == 1
+    assert all_subscribed_topics(raws) == {*names}
+    with pytest.raises(ConsumerProtocolError, match="more than"):
+        reader.subscription(subscribing(shuffled(names, -1)))
+    with pytest.raises(ConsumerProtocolError, match="more than"):
+        all_subscribed_topics([*raws, subscribing(shuffled(names, -1))])
+
+
+def test_members_may_have_more_lists_than_are_remembered_by_their_bytes() -> None:
+    lists = [[f"{at}-{number}" for number in range(100)] for at in range(REMEMBERED_LISTS + 1)]
+    reader = MembersReader()
+    for _ in range(MAX_COMPARED // 100 // len(lists)):
+        for names in lists:
+            assert reader.subscription(subscribing(names)).topics == names
+
+
+def test_a_list_is_remembered_from_its_last_use_on() -> None:
+    usual = [f"topic-{number}" for number in range(MAX_COMPARED // 10)]
+    reader = MembersReader()
+    for at in range(100):
+        assert reader.subscription(subscribing(usual, bytes(at))).topics == usual
+        assert reader.subscription(subscribing([f"own-{at}"])).topics == [f"own-{at}"]
+
+
+def test_only_new_names_count() -> None:
+    names = [f"topic-{number}" for number in range(MAX_NAMES)]
+    halves = [names[: MAX_NAMES // 2], names[MAX_NAMES // 2 :]]
+    reader = MembersReader()
+    for topics in (*halves, names[1:]):
+        assert reader.subscription(subscribing(topics)).topics == topics
+    with pytest.raises(ConsumerProtocolError, match="more than"):
+        reader.subscription(subscribing(["one-more"]))
+
+
+def test_different_lists_of_known_names_have_a_limit_too() -> None:
+    names = [f"topic-{number}" for number in range(10_000)]
+    most = MAX_LISTED // (len(names) - 1)
+    raws = [subscribing(names[:at] + names[at + 1 :]) for at in range(most + 1)]
+    assert len(all_subscribed_topics(raws[:most])) == len(names)
+    with pytest.raises(ConsumerProtocolError, match="more than"):
+        all_subscribed_topics(raws)
+
+
+def test_names_that_are_compared_count_as_partitions() -> None:
+    names = [f"topic-{number}" for number in range(9_000)]
+    for others, parts in (
+        ([*reversed(names)], len(names) // NAMES_PER_PART),
+        (names[1:], len(names) - 1),
+    ):
+        for assigned, fits in ((MAX_PARTS - 2 - parts, True), (MAX_PARTS - 1 - parts, False)):
+            reader = MembersReader()
+            reader.subscription(subscribing(names))
+            reader.subscription(subscribing(others))
+            data = encode_assignment(ConsumerAssignment(0, {"x": [0] * assigned}))
+            if fits:
+                assert len(reader.assignment(data).partitions["x"]) == assigned
+            else:
+                with pytest.raises(ConsumerProtocolError, match="too many"):
+                    reader.assignment(data)
+
+
+@pytest.mark.parametrize("size", [250, 300])
+def test_the_bytes_of_the_different_names_have_a_limit(size: int) -> None:
+    names = [f"{number:0{size}}" for number in range(MAX_NAME_BYTES // (size + 1))]
+    raws = [subscribing(names), subscribing(names, b"x")]
+    assert all_subscribed_topics(raws) == {*names}
+    with pytest.raises(ConsumerProtocolError, match="more than"):
+        all_subscribed_topics([*raws, subscribing(["y" * 5_000])])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import TYPE_CHECKING
 
 import pytest
@@ -53,6 +54,25 @@ def test_a_group_with_more_names_than_can_be_read_at_once_is_not_converted(drive
     before = driver.saved()
     assert ConsumerStub(driver, "new").join().error is ABSENT
     assert driver.saved() == before
+
+
+@pytest.mark.parametrize("lists", [1, 9])
+def test_members_whose_topics_have_orders_of_their_own_are_converted(driver, lists: int) -> None:
+    """aiokafka and kafka-python keep topics in a set, so the order differs in each process."""
+    members = []
+    for number in range(250):
+        names = ["orders", *(f"topic-{number % lists}-{at}" for at in range(99))]
+        names = random.Random(number).sample(names, len(names))
+        protocol = JoinProtocol("range", encode_subscription(Subscription(1, names)))
+        members.append(a_member(driver, protocols=(protocol,)))
+    for member in completing(driver, *members):
+        member.sync({} if member.leads else None, protocol_type="consumer")
+    topics = driver.shard.groups["g"].subscribed_topics
+    assert len(topics) == 1 + 99 * lists
+    assert ConsumerStub(driver, "new").join().error is NONE
+    group = driver.shard.groups["g"]
+    assert group.subscriptions.topics() == topics
+    assert group.subscriptions.name_count == 100 * lists + 1, "and the list of the newcomer"
 
 
 def test_a_classic_member_with_more_names_than_can_be_read_at_once_is_refused(driver) -> None:
