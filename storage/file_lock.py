@@ -82,6 +82,11 @@ class LockedFile:
             os.pwrite(self._fd, data, 0)
             os.ftruncate(self._fd, len(data))
 
+    @property
+    def descriptor(self) -> int:
+        """The open descriptor, to read and write the file. The caller does not close it."""
+        return self._fd
+
     def release(self) -> None:
         """Release the lock. Does nothing the second time, and in a forked child."""
         with _mutex:

@@ -19,7 +19,7 @@ from groupkeeper.storage.backends.sqlite import full_disk
 from groupkeeper.storage.backends.sqlite.failed_sync import close_without_checkpoint
 from groupkeeper.storage.backends.sqlite.fold import IDLE_SLICE_GROUPS
 from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
-from groupkeeper.storage.base import StorageError, StoreBusy, StoreGivenUp
+from groupkeeper.storage.base import StorageError, StoreBusy, StoreGivenUp, StoreRefused
 from groupkeeper.storage.offset_store import OffsetStore
 from tests.helpers.core.record_model import Key
 from tests.helpers.core.records import commit
@@ -185,6 +185,38 @@ async def test_a_failed_sync_of_a_checkpoint_is_noticed_at_the_next_append(disk:
     assert offset_of(await loaded(disk.path)) == acknowledged
 
 
+async def test_a_checkpoint_that_finds_the_file_damaged_is_an_error_of_the_next_append(
+    disk: Disk,
+) -> None:
+    owner = await Owner(disk.store()).start()
+    disk.fail(CHECKPOINT, sqlite3.SQLITE_CORRUPT)
+    acknowledged = 0
+
+    async def commit_until_refused() -> None:
+        nonlocal acknowledged
+        for offset in range(1, 2_000):
+            await owner.append(0, [commit("g", offset, metadata=LARGE)])
+            acknowledged = offset
+
+    with pytest.raises(StoreRefused, match=r"delete store\.db-wal and store\.db-shm") as refused:
+        await commit_until_refused()
+    assert not isinstance(refused.value, StoreGivenUp)
+    with pytest.raises(StoreRefused):
+        await owner.reload()
+    await owner.storage.close()
+    assert offset_of(await loaded(disk.path)) == acknowledged
+
+
+async def test_a_start_whose_checkpoint_finds_the_file_damaged_is_refused(disk: Disk) -> None:
+    owner = await Owner(disk.store()).start()
+    await owner.append(0, [commit("g", 7)])
+    disk.fail("PRAGMA wal_checkpoint(TRUNCATE)")
+    await owner.storage.close()
+    disk.fail(CHECKPOINT, sqlite3.SQLITE_CORRUPT)
+    with pytest.raises(StoreRefused, match="restore the last backup"):
+        await disk.store().open(IDENTITY)
+
+
 async def test_a_stop_whose_checkpoint_fails_to_sync_keeps_the_wal(disk: Disk) -> None:
     owner = await Owner(disk.store()).start()
     await owner.append(0, [commit("g", 7)])
@@ -269,11 +301,13 @@ async def test_a_start_reads_the_wal_from_the_disk_and_not_from_the_cache(
 
     noted("fsync")
     noted("posix_fadvise")
-    disk.spy.before = lambda sql: done.append(("sql", "")) if len(done) < 3 else None
+    disk.spy.before = lambda sql: done.append(("sql", "")) if len(done) < 5 else None
     storage = disk.store()
     await storage.open(IDENTITY)
     await storage.close()
-    assert done[:3] == [
+    assert done[:5] == [
+        ("fsync", "store.db"),
+        ("posix_fadvise", "store.db"),
         ("fsync", "store.db-wal"),
         ("posix_fadvise", "store.db-wal"),
         ("sql", ""),
@@ -305,8 +339,12 @@ async def test_a_start_says_when_the_wal_cannot_be_synced(
     disk.wal.write_bytes(b"x")
     disk.path.write_bytes(b"x")
 
-    def broken(_: int) -> None:
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
+    sync = os.fsync
+
+    def broken(descriptor: int) -> None:
+        if os.readlink(f"/proc/self/fd/{descriptor}") == str(disk.wal):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        sync(descriptor)
 
     monkeypatch.setattr(os, "fsync", broken)
     with pytest.raises(StorageError, match=r"store\.db-wal: cannot be opened: Input/output error"):

@@ -150,6 +150,7 @@ NEXT_VERSION = ("ALTER TABLE lease ADD COLUMN acquired_ms INTEGER NOT NULL DEFAU
 async def test_an_older_database_is_migrated_with_its_content(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     owner = await written_store(path)
+    run_sql(path, f"PRAGMA user_version = {len(MIGRATIONS)}")
     with closing(connect_writer(path, 1.0)) as connection:
         migrate(connection, path, [*MIGRATIONS, NEXT_VERSION])
         migrate(connection, path, [*MIGRATIONS, NEXT_VERSION])
@@ -162,6 +163,7 @@ async def test_an_older_database_is_migrated_with_its_content(tmp_path: Path) ->
 async def test_a_migration_that_fails_leaves_the_older_version_whole(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     owner = await written_store(path)
+    run_sql(path, f"PRAGMA user_version = {len(MIGRATIONS)}")
     with closing(connect_writer(path, 1.0)) as connection:
         with pytest.raises(sqlite3.OperationalError, match="no such table"):
             migrate(connection, path, [*MIGRATIONS, (*NEXT_VERSION, "DROP TABLE ledger")])

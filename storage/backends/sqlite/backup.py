@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from contextlib import closing
 from pathlib import Path
 from typing import Final
 
+from groupkeeper.storage.backends.sqlite.complete import mark_complete
 from groupkeeper.storage.backends.sqlite.tables import connect_reader, refuse_other
 from groupkeeper.storage.base import StorageError, StoreRefused
 from groupkeeper.storage.sync import sync_path
@@ -40,6 +42,11 @@ def back_up(path: Path, copy: Path) -> int:
                 found = target.execute("PRAGMA quick_check(1)").fetchall()
         if found != [("ok",)]:
             raise StorageError(f"{path}: its copy is damaged: {found[0][0]}")
+        descriptor = os.open(part, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            mark_complete(descriptor)
+        finally:
+            os.close(descriptor)
         sync_path(part)
         part.rename(copy)
         sync_path(copy.absolute().parent)

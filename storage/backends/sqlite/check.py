@@ -48,4 +48,7 @@ class SqliteCheck:
         if found == ["ok"]:
             return None
         problems = "; ".join(" ".join(text.split()) for text in found)
-        return f"{self._path}: is damaged ({problems}); restore a copy of it"
+        return (
+            f"{self._path}: is damaged ({problems}); restore a copy of it, "
+            f"and delete {self._path.name}-wal and {self._path.name}-shm"
+        )

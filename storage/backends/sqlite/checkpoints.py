@@ -13,6 +13,7 @@ import structlog
 
 from groupkeeper.storage.backends.sqlite.failed_sync import is_failed_sync
 from groupkeeper.storage.backends.sqlite.fold import FoldWork
+from groupkeeper.storage.backends.sqlite.full_disk import is_damage
 
 CHECKPOINT_PAGES: Final = 400
 """A checkpoint is due when about this many pages were written.
@@ -62,8 +63,8 @@ class Checkpoints:
     def run_if_due(self, writer: sqlite3.Connection) -> None:
         """Copy the WAL, as far as no reader needs an older state of the database.
 
-        Raises sqlite3.Error if a sync fails. Any other failure is logged, and retried after some
-        further pages: the WAL has everything.
+        Raises sqlite3.Error if a sync fails or the file is damaged. Any other failure is logged,
+        and retried after some further pages: the WAL has everything.
         """
         if not self.is_due:
             return
@@ -71,7 +72,7 @@ class Checkpoints:
         try:
             ((busy, pages, copied),) = writer.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
         except sqlite3.Error as error:
-            if is_failed_sync(error):
+            if is_failed_sync(error) or is_damage(error):
                 raise
             self._failures_in_a_row += 1
             if self._failures_in_a_row & (self._failures_in_a_row - 1) == 0:

@@ -49,9 +49,17 @@ def explained(work: Callable[[], _T], path: Path) -> _T:
             raise StoreBusy(f"{path}: {error}") from error
         if code == sqlite3.SQLITE_FULL or (code in _MAYBE_FULL_CODES and is_full(path.parent)):
             raise StoreBusy(f"{path}: the disk is full; make room ({error})") from error
-        if code in _DAMAGED_CODES:
-            raise StoreRefused(f"{path}: {error}; restore the last backup") from error
+        if is_damage(error):
+            raise StoreRefused(
+                f"{path}: {error}; restore the last backup: delete {path.name}-wal and "
+                f"{path.name}-shm, which belong to the damaged file, and put the copy in its place"
+            ) from error
         raise StorageError(f"{path}: {error}") from error
+
+
+def is_damage(error: sqlite3.Error) -> bool:
+    """Return True for an error of SQLite that says that the file is damaged."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in _DAMAGED_CODES
 
 
 def is_full(directory: Path) -> bool:

@@ -157,6 +157,7 @@ class SqliteOffsetStorage:
             raise
 
     def _open(self, identity: StoreIdentity, files: StoreFiles) -> bool:
+        files.begin()
         files.read_wal_from_disk()
         self._connection = connection = self._connect(self.path, self._busy_timeout_s)
         tables.prepare(connection, self.path)
@@ -190,26 +191,34 @@ class SqliteOffsetStorage:
         try:
             # This runs after the last fold, and the loop no longer uses the map.
             self._fold.settle()
-            self._close_connection(self._fold.folded_row(self._last_row) if is_known else 0)
+            is_copied = self._close_connection(
+                self._fold.folded_row(self._last_row) if is_known else 0
+            )
+            if is_copied:
+                lock.mark_complete()
         finally:
             lock.release()
 
-    def _close_connection(self, folded_row: int) -> None:
+    def _close_connection(self, folded_row: int) -> bool:
+        """Close the connection. Return True if the end is recorded and the whole WAL is copied."""
         connection, self._connection = self._connection, None
         if connection is None:
-            return
+            return False
+        is_busy = 1
         close: Callable[[], None] = connection.close
         try:
             if self._is_marked:
                 save_folded_row(connection, folded_row, self._epoch)
                 connection.execute("UPDATE store SET value = 0 WHERE key = 'running'")
-                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+                rows = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+                ((is_busy, _, _),) = rows
         except sqlite3.Error as error:
             # The WAL contains the acknowledged changes, and the next start sees an unclean end.
             if is_failed_sync(error):
                 close = partial(close_without_checkpoint, connection, self.path)
         finally:
             close()
+        return not is_busy
 
     # --- the lease -------------------------------------------------------------------------------
 
@@ -353,8 +362,11 @@ class SqliteOffsetStorage:
         """
         self._write_fold(append)
         if self._checkpoints.is_due:
-            with suppress(StorageError):  # a failed sync: every later call raises
+            try:
                 self._checked(lambda: self._checkpoints.run_if_due(self._writer()))
+            except StorageError as error:  # a failed sync or a damaged file: later calls raise too
+                if self._lock is not None:
+                    self._lock.give_up(str(error))
 
     def _append_fold(self, append: _Append) -> int | None:
         """Execute an append that only folds, on the thread. Return None if it is fenced (another

@@ -15,7 +15,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+import structlog
+
+from groupkeeper.storage.backends.sqlite import complete
 from groupkeeper.storage.backends.sqlite.failed_sync import read_wal_from_disk
+from groupkeeper.storage.backends.sqlite.tables import file_bytes
 from groupkeeper.storage.base import StorageError, StoreGivenUp, StoreRefused
 from groupkeeper.storage.file_lock import (
     FULL,
@@ -32,6 +36,8 @@ CHECK_EVERY_S: Final = 1.0
 """An append checks the files if the last check, or the last append, was at least so long ago."""
 
 _MOUNTS: Final = Path("/proc/self/mountinfo")
+
+_log = structlog.get_logger(__name__)
 
 
 def check_directory(path: Path) -> None:
@@ -58,8 +64,8 @@ class StoreFiles:
         self._path = path
         self._wal = path.with_name(path.name + "-wal")
         self._lost = ""
-        """The message of the first failed check or sync; "" until then. After it nothing is written
-        any more."""
+        """The message of the first failed check, sync or checkpoint; "" until then. After it
+        nothing is written any more."""
         self._has_failed_sync = False
         self._checked_s = self._appended_s = time.monotonic()
         self._lock = FileLock(path)
@@ -78,6 +84,37 @@ class StoreFiles:
         self._bytes = self._database.status.st_size
         """The largest known size of the database. Only a VACUUM shrinks it, and we execute none."""
 
+    def begin(self) -> None:
+        """Rename a write-ahead log that belongs to another file of this name, and remove the mark
+        that the database is complete (``complete``).
+
+        Call this before SQLite opens the database. It may block for a sync. Raises StorageError.
+        """
+        descriptor = self._database.descriptor
+        try:
+            # The kernel forgets its copy: an earlier try to remove the mark may have failed.
+            os.fsync(descriptor)
+            if hasattr(os, "posix_fadvise"):
+                os.posix_fadvise(descriptor, 0, complete.HEADER_BYTES, os.POSIX_FADV_DONTNEED)
+            if not complete.is_complete(descriptor):
+                return
+            if file_bytes(self._wal):
+                aside = _unused_name(self._wal, ".stale")
+                os.rename(self._wal, aside)
+                self._sync_directory()  # before the mark is removed
+                _log.warning("wal_set_aside", path=str(self._wal), renamed_to=aside.name)
+            complete.unmark(descriptor)
+        except OSError as error:
+            raise cannot_open(self._path, error) from error
+
+    def mark_complete(self) -> None:
+        """Mark the database as complete if it has no write-ahead log any more. Call this after the
+        writer's connection was closed.
+        """
+        with suppress(OSError):  # without the mark, the next start does what it does after a kill
+            if not file_bytes(self._wal):
+                complete.mark_complete(self._database.descriptor)
+
     def read_wal_from_disk(self) -> None:
         """Make SQLite read the write-ahead log from the disk. It may block for a sync."""
         read_wal_from_disk(self._path, self._database.identity)
@@ -87,18 +124,21 @@ class StoreFiles:
 
         Sync their directory, because SQLite ignores it if that fails. Raises StorageError.
         """
+        self._sync_directory()
+        for path in (self._wal, self._path.with_name(self._path.name + "-shm")):
+            self._found[path] = identity_of(os.stat(path))
+
+    def _sync_directory(self) -> None:
         try:
             sync_path(self._path.parent)
         except OSError as error:  # some file systems cannot sync a directory
             if error.errno == errno.EIO or error.errno in FULL:
                 raise cannot_open(self._path.parent, error) from error
-        for path in (self._wal, self._path.with_name(self._path.name + "-shm")):
-            self._found[path] = identity_of(os.stat(path))
 
     @property
     def is_lost(self) -> bool:
-        """True if a file was moved or replaced, or if a sync failed. ``close`` then keeps the mark
-        that the store is running, so the next start checks the file.
+        """True if a file was moved or replaced, if the database is damaged, or if a sync failed.
+        ``close`` then keeps the mark that the store is running, so the next start checks the file.
         """
         return bool(self._lost)
 
@@ -117,6 +157,10 @@ class StoreFiles:
             "Nothing is acknowledged any more. Look at the disk, and start again: the start copies "
             f"{self._wal.name} into the database once more. Do not delete this file"
         )
+
+    def give_up(self, problem: str) -> None:
+        """Refuse everything from now on, unless there is an earlier reason for it."""
+        self._lost = self._lost or problem
 
     def check_before_append(self, writer: sqlite3.Connection) -> None:
         """Call ``check``, unless there was both a check and an append within the last second.
@@ -189,6 +233,16 @@ class StoreFiles:
         """Release the locks. Close the writer's connection first."""
         self._database.release()
         self._lock.release()
+
+
+def _unused_name(path: Path, ending: str) -> Path:
+    """Return a name that no file has: the path with this ending, and a number if it is needed."""
+    found = path.with_name(path.name + ending)
+    number = 1
+    while found.exists():
+        number += 1
+        found = path.with_name(f"{path.name}{ending}{number}")
+    return found
 
 
 def _difference(path: Path, identity: FileIdentity) -> str:

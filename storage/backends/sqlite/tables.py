@@ -11,7 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from groupkeeper.storage.base import StoreIdentity, StoreRefused, refuse_other_identity
+from groupkeeper.storage.backends.sqlite.complete import COMPLETE
+from groupkeeper.storage.base import StoreBusy, StoreIdentity, StoreRefused, refuse_other_identity
 from groupkeeper.storage.codec.events import Stamp
 from groupkeeper.storage.codec.records import encode_payload
 from groupkeeper.storage.file_lock import connect_reading
@@ -252,6 +253,12 @@ def refuse_other(connection: sqlite3.Connection, path: Path) -> bool:
 def prepare(connection: sqlite3.Connection, path: Path) -> None:
     """Configure the writer's connection. Raises StoreRefused if the file is not ours."""
     is_empty = refuse_other(connection, path)
+    if _pragma(connection, "user_version") >= COMPLETE:
+        # The mark of another file is in the WAL. The WAL is copied when its last user is gone.
+        raise StoreBusy(
+            f"{path}: SQLite has written a backup into its write-ahead log, which another process "
+            f"still uses (fuser {path} names it); end that process"
+        )
     refuse_newer(connection, path, len(MIGRATIONS))
     (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
     if mode != "wal":
