@@ -224,7 +224,9 @@ def _open_and_lock(path: Path) -> tuple[os.stat_result, int]:
     with suppress(FileNotFoundError):
         if identity_of(os.stat(path)) in _held:  # checked before a descriptor exists
             raise LockHeld("", is_ours=True)
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    fd = _spare_of(path)
+    if fd is None:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     status = os.fstat(fd)
     try:
         if identity_of(status) in _held:
@@ -243,6 +245,29 @@ def _open_and_lock(path: Path) -> tuple[os.stat_result, int]:
         _close_unless_in_use(fd, identity_of(status))
         raise
     return status, fd
+
+
+def _spare_of(path: Path, database: FileIdentity | None = None) -> int | None:
+    """Take a descriptor of this file that waits to be closed. ``database`` is the identity under
+    which it waits, if that is another file. Otherwise each retry of a start would add descriptors.
+    """
+    try:
+        wanted = identity_of(os.stat(path))
+    except OSError:
+        return None
+    waiting = _spare.get(database or wanted, [])
+    for fd in waiting:
+        if identity_of(os.fstat(fd)) == wanted:
+            waiting.remove(fd)
+            return fd
+    return None
+
+
+def open_index(path: Path, database: FileIdentity) -> int:
+    """Open SQLite's index of a database. Close it with ``close_unless_in_use``."""
+    with _mutex:
+        fd = _spare_of(path, database)
+    return os.open(path, os.O_RDWR | os.O_CLOEXEC) if fd is None else fd
 
 
 def close_unless_in_use(fd: int, identity: FileIdentity) -> None:

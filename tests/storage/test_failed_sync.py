@@ -333,6 +333,26 @@ async def test_a_start_whose_sync_finds_no_room_waits_and_any_other_ends(
     assert offset_of(await loaded(disk.path)) == 7
 
 
+async def test_a_start_that_waits_for_room_needs_no_more_descriptors_with_each_retry(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner = await Owner(disk.store()).start()
+    await owner.append(0, [commit("g", 7)])
+    await owner.storage.close()
+    monkeypatch.setattr(full_disk, "is_full", lambda _: True)
+    storage = disk.store()
+    counts: list[int] = []
+    for _ in range(10):
+        disk.fail("UPDATE store")
+        with pytest.raises(StoreBusy):
+            await storage.open(IDENTITY)
+        counts.append(len(os.listdir("/proc/self/fd")))
+    assert counts[1:] == [counts[1]] * 9
+    await storage.open(IDENTITY)
+    await storage.close()
+    assert offset_of(await loaded(disk.path)) == 7
+
+
 async def test_a_start_says_when_the_wal_cannot_be_synced(
     disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,12 +17,19 @@ from typing import Final
 
 from groupkeeper.storage.backends.sqlite.tables import SyncIsOff, connect_reader
 from groupkeeper.storage.base import StoreBusy
-from groupkeeper.storage.file_lock import FileIdentity, cannot_open, close_unless_in_use
+from groupkeeper.storage.file_lock import (
+    FileIdentity,
+    ReadConnection,
+    cannot_open,
+    close_unless_in_use,
+    identity_of,
+    open_index,
+)
 
 _FAILED_SYNC: Final = frozenset({sqlite3.SQLITE_IOERR_FSYNC, sqlite3.SQLITE_IOERR_DIR_FSYNC})
 
 _left_open: Final[list[sqlite3.Connection]] = []
-"""Connections that stay open until the process ends."""
+"""Connections that stay open until the process ends: usually one for each file."""
 
 _INDEX_HEADER_BYTES: Final = 96
 """The two copies of the header of SQLite's index of the WAL (https://sqlite.org/walformat.html)."""
@@ -45,14 +52,30 @@ def close_without_checkpoint(writer: sqlite3.Connection, path: Path) -> None:
     When the last connection is closed, SQLite copies the WAL into the database and deletes it. So a
     read-only connection stays open until the process ends. ``close`` alone would not be enough: the
     writer is really closed when the last cursor is gone, and the traceback of an error may have it.
+
+    A start that waits for room calls this at each retry, so one such connection is enough.
     """
     try:
+        if _is_kept_open(path):
+            writer.close()
+            return
         reader = connect_reader(path, 0)
-        _left_open.append(reader)
         reader.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall()
+        _left_open.append(reader)
         writer.close()
     except sqlite3.Error:
         _left_open.append(writer)
+
+
+def _is_kept_open(path: Path) -> bool:
+    """Return True if one of our readers has this file open, and has read it with its WAL."""
+    try:
+        identity = identity_of(os.stat(path))
+    except OSError:
+        return False
+    return any(
+        isinstance(left, ReadConnection) and left.identity == identity for left in _left_open
+    )
 
 
 def read_wal_from_disk(path: Path, identity: FileIdentity) -> None:
@@ -93,7 +116,7 @@ def _invalidate_index(index: Path, identity: FileIdentity) -> None:
     Otherwise it uses an index that another process (``log tail``, a backup) has open. The index may
     say that a page was copied into the database, although it never reached the disk.
     """
-    descriptor = os.open(index, os.O_RDWR | os.O_CLOEXEC)
+    descriptor = open_index(index, identity)
     try:
         fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _WRITE_LOCK_BYTE)
         os.pwrite(descriptor, bytes(_INDEX_HEADER_BYTES), 0)
