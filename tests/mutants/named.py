@@ -151,6 +151,12 @@ FOLDS: Final = (
     ),
     Named(
         "storage/backends/sqlite/fold.py",
+        "min(row, self._put_off.pop(key, row))",
+        "row",
+        "a group whose folds fail twice counts as folded up to its second change",
+    ),
+    Named(
+        "storage/backends/sqlite/fold.py",
         "large is None or large.is_waiting or",
         "large is None or",
         "the parts behind one that is lost are written all the same",

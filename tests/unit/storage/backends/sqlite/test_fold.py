@@ -205,6 +205,14 @@ def test_what_could_not_be_written_is_put_off_and_holds_the_folded_row() -> None
     assert log.folded_row == log.row
 
 
+def test_a_group_whose_folds_fail_twice_is_unfolded_from_its_oldest_change_on() -> None:
+    """Otherwise a load would not read the first change, which no fold has written."""
+    log = Log(fold_after=0)
+    for _ in range(2):
+        log.end(log.begin(item(0, "a")), ValueError("no"))
+        assert log.folded_row == 0
+
+
 def test_the_wait_for_what_fails_again_and_again_doubles() -> None:
     log = Log(fold_after=0)
     log.end(log.begin(item(0, "a")), ValueError("no"))
