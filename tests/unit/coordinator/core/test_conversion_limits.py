@@ -11,7 +11,13 @@ from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.requests.membership import JoinProtocol
 from groupkeeper.protocol.consumer_protocol import MAX_NAMES, Subscription, encode_subscription
 from tests.helpers.core.consumer_members import ConsumerStub
-from tests.helpers.core.mixed_groups import assigned, classic_group, partitions_of, subscribed
+from tests.helpers.core.mixed_groups import (
+    assigned,
+    classic_group,
+    mixed,
+    partitions_of,
+    subscribed,
+)
 from tests.helpers.core.shard_driver import a_member, completing
 
 if TYPE_CHECKING:
@@ -166,6 +172,28 @@ def test_small_metadata_may_join_and_convert_although_there_is_no_room(make_driv
     assert ConsumerStub(driver, "new").join().error is NONE
     assert member.heartbeat().error is ErrorCode.REBALANCE_IN_PROGRESS
     assert ConsumerStub(driver, "another").join().error is NONE
+
+
+@pytest.mark.parametrize("limit", ["max_group_bytes", "max_step_bytes"])
+def test_a_group_too_large_to_be_stored_as_a_classic_one_stays(driver, limit: str) -> None:
+    consumer, _ = mixed(driver)
+    driver.reload(**{limit: 500})
+    assert consumer.leave().error is NONE
+    assert driver.list_groups()["g"].group_type == "consumer"
+    driver.reload(**{limit: 100_000})
+    other = ConsumerStub(driver, "b")
+    assert other.join().error is NONE
+    other.leave()
+    assert driver.list_groups()["g"].group_type == "classic"
+
+
+def test_a_group_that_became_classic_is_no_longer_told_of_topics(driver) -> None:
+    consumer, _ = mixed(driver)
+    subscribers = driver.shard.tally.subscribers
+    assert subscribers.of(["orders"]) == ["g"]
+    consumer.leave()
+    assert driver.list_groups()["g"].group_type == "classic"
+    assert subscribers.of(["orders"]) == []
 
 
 @pytest.mark.parametrize(

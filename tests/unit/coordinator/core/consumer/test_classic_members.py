@@ -8,6 +8,7 @@ from groupkeeper.coordinator.core.consumer import assignment_work
 from groupkeeper.coordinator.core.consumer.pattern_work import PatternMatches
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.events import MemberEvicted, MemberLeave
+from groupkeeper.coordinator.core.requests.membership import JoinProtocol
 from tests.helpers.core.consumer_members import ConsumerStub, describe_consumer, settle
 from tests.helpers.core.mixed_groups import mixed, partitions_of, rejoin, subscribed
 from tests.helpers.core.shard_driver import a_member
@@ -59,6 +60,27 @@ def test_a_static_member_that_changed_its_protocol_while_it_waited_can_be_replac
     next_one = ConsumerStub(driver, "b", instance_id="i")
     assert next_one.join().error is NONE
     assert next_one.epoch > 0
+
+
+@pytest.mark.usefixtures("computes_elsewhere")
+def test_a_heartbeat_that_waits_is_answered_when_a_classic_member_replaces_its_member(driver):
+    waiting = ConsumerStub(driver, "a", instance_id="i").join()
+    ConsumerStub(driver, "b").join()
+    assert waiting.parked
+    assert rejoin(a_member(driver, instance_id="i")).error is NONE
+    assert waiting.error is ErrorCode.FENCED_INSTANCE_ID
+    assert "a" not in driver.shard.groups["g"].members
+
+
+def test_a_protocol_must_be_supported_by_all_classic_members(driver):
+    """docs/spec/migration.md#classic-requests."""
+    mixed(driver)
+    (only_range,) = subscribed()
+    own = JoinProtocol("own", only_range.metadata)
+    assert driver.join("g", "y", protocols=(own, only_range)).error is NONE
+    refused = driver.join("g", "z", protocols=(own,))
+    assert refused.error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert driver.join("g", "z", protocols=(only_range,)).error is NONE
 
 
 def test_a_member_that_leaves_the_classic_protocol_has_no_more_classic_deadlines(driver):

@@ -12,7 +12,7 @@ from groupkeeper.coordinator.core.group_type import GroupType
 from groupkeeper.coordinator.core.limits import CoreLimits
 from groupkeeper.coordinator.core.work import WorkFailed, WorkFailure
 from tests.helpers.core.consumer_members import ConsumerStub, settle
-from tests.helpers.core.shard_driver import CLIENT, ORDERS, PAYMENTS, ShardDriver
+from tests.helpers.core.shard_driver import CLIENT, ORDERS, PAYMENTS, ShardDriver, TopicInfo
 
 MIN_INTERVAL_MS = 10_000
 REFRESH_MS = 600_000
@@ -102,6 +102,48 @@ def test_a_deleted_topic_begins_no_resolution(driver):
     driver.shard.topics_changed(driver.image, driver.now)
     a.beat()
     assert driver.work == []
+
+
+def with_refunds(driver: ShardDriver) -> None:
+    """Create one more topic."""
+    topics = [*driver.image.by_name.values(), TopicInfo("o-refunds", f"{9:022}", 3)]
+    driver.image = driver.image.followed_by(topics)
+    driver.shard.topics_changed(driver.image, driver.now)
+
+
+def test_a_created_topic_is_found_with_the_next_heartbeat_after_the_least_interval(driver):
+    a = join(driver, "a", "o.*")
+    driver.finish_work(PatternMatches(driver.image.version, {"o.*": ("orders",)}))
+    driver.advance(MIN_INTERVAL_MS)
+    a.beat()
+    with_refunds(driver)
+    a.beat()
+    assert driver.work == [], "the last resolution began just now"
+    driver.advance(1)
+    a.beat()
+    topics = ("o-refunds", "orders")
+    driver.finish_work(PatternMatches(driver.image.version, {"o.*": topics}))
+    driver.advance(1_000)
+    a.beat()
+    assert len(a.held) == 2
+
+
+def test_a_topic_that_is_created_during_a_resolution_is_found_by_the_next_one(driver):
+    a = join(driver, "a", "o.*")
+    before = driver.image.version
+    with_refunds(driver)
+    driver.finish_work(PatternMatches(before, {"o.*": ("orders",)}))
+    driver.advance(MIN_INTERVAL_MS + 1)
+    a.beat()
+    assert len(driver.work) == 1
+
+
+def test_a_member_may_have_names_and_a_pattern(driver):
+    a = ConsumerStub(driver, "a", topics=("orders",))
+    a.join(subscribed_topic_regex="p.*")
+    driver.finish_work(PatternMatches(driver.image.version, {"p.*": ("payments",)}))
+    settle(driver, [a])
+    assert set(a.held) == {ORDERS.topic_id, PAYMENTS.topic_id}
 
 
 def test_a_failed_resolution_keeps_what_was_resolved_and_is_tried_again(driver):

@@ -52,6 +52,15 @@ def test_a_static_member_that_comes_back_gets_its_partitions_without_an_epoch(dr
     assert a.send(member_epoch=3).error is ErrorCode.UNKNOWN_MEMBER_ID
 
 
+def test_the_instance_id_of_another_member_is_fenced_although_nothing_else_changes(driver) -> None:
+    _, b = two_members(driver)
+    assert describe_consumer(driver).state == "Stable"
+    assert b.beat().error is NONE
+    assert b.send(group_instance_id="i").error is ErrorCode.FENCED_INSTANCE_ID
+    assert b.send(group_instance_id="j").error is ErrorCode.UNKNOWN_MEMBER_ID
+    assert b.beat().error is NONE
+
+
 def test_the_same_id_may_come_back_too(driver) -> None:
     a, _ = two_members(driver)
     held = a.partitions()
