@@ -14,6 +14,7 @@ import structlog
 
 from groupkeeper.coordinator.core.wire_values import whole_number
 from groupkeeper.coordinator.runtime.clock import LoopClock
+from groupkeeper.coordinator.runtime.line_limit import LineLimit
 from groupkeeper.coordinator.runtime.owner import ShardOwner
 from groupkeeper.coordinator.runtime.settings import CoordinatorConfig
 from groupkeeper.storage.base import OffsetStorage, StoreBusy, StoreIdentity
@@ -24,6 +25,11 @@ _log = structlog.get_logger(__name__)
 FLUSH_SHARE: Final = 0.8
 """The share of a stop's time in which waiting requests end, and the state of groups is written (a
 fold). The rest is for the leases and for closing the store."""
+
+WINDOW_S: Final = 60.0
+LINES: Final = 3
+"""In each window of this length, at most ``LINES`` lines with the same reason are logged while a
+start waits for its store."""
 
 
 class Life:
@@ -152,6 +158,7 @@ class Life:
     async def _open_storage(self) -> None:
         identity = StoreIdentity(self._config.cluster_id, self._config.shards)
         retry_ms = self._config.retry_min_ms
+        lines = LineLimit(asyncio.get_running_loop().time, WINDOW_S, LINES)
         while True:
             try:
                 await unless_cancelled(self._storage.open(identity))
@@ -159,7 +166,11 @@ class Life:
                 return
             except StoreBusy as error:
                 self._open_problem = str(error)
-                _log.error("open_failed", error=str(error), retry_ms=retry_ms)
+                left_out = lines.allow(str(error))
+                if left_out is not None:
+                    _log.error(
+                        "open_failed", error=str(error), retry_ms=retry_ms, left_out=left_out
+                    )
             await asyncio.sleep(retry_ms / 1000)
             retry_ms = min(2 * retry_ms, self._config.retry_max_ms)
 

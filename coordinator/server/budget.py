@@ -31,6 +31,7 @@ from typing import Protocol
 
 import structlog
 
+from groupkeeper.coordinator.runtime.line_limit import LineLimit
 from groupkeeper.coordinator.server.stats import CloseReason, ServerStats
 
 SOFT_SHARE = 0.75
@@ -46,6 +47,9 @@ STALLED_TICKS = 20
 """A connection may wait for its peer for this many ticks (5 s). This is shorter than the shortest
 session timeout (6 s), so a request that waits for memory is read in time.
 """
+
+WINDOW_S = 60.0
+"""One line about memory that is short is logged in each window of this length."""
 
 _NO_LIMIT = 1 << 62
 
@@ -113,6 +117,7 @@ class MemoryBudget:
         self._stats = stats
         self._loop = loop
         self._timer: asyncio.TimerHandle | None = None
+        self._lines = LineLimit(loop.time, WINDOW_S, 1)
 
     def count(self, holder: Holder, held_bytes: int) -> None:
         """Report the current memory of a connection. This may close it or another connection."""
@@ -163,12 +168,15 @@ class MemoryBudget:
         """
         self.share_bytes = self.soft_bytes // len(self._holders)
         if self._timer is None:
-            _log.warning(
-                "memory_budget_pressed",
-                held_bytes=self.held_bytes,
-                connections=len(self._holders),
-                max_buffered_bytes=self.max_bytes,
-            )
+            left_out = self._lines.allow("")
+            if left_out is not None:
+                _log.warning(
+                    "memory_budget_pressed",
+                    held_bytes=self.held_bytes,
+                    connections=len(self._holders),
+                    max_buffered_bytes=self.max_bytes,
+                    left_out=left_out,
+                )
             self._timer = self._loop.call_later(TICK_S, self._tick)
         if self.held_bytes > self.max_bytes:
             self._close_largest()

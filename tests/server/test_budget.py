@@ -257,6 +257,20 @@ async def test_who_waits_for_its_peer_counts_as_larger_than_who_waits_for_us() -
 
 
 @virtual_time
+async def test_a_client_that_fills_the_memory_again_and_again_is_one_line_a_minute() -> None:
+    server, _ = make()
+    with capture_logs() as logs:
+        for wait_s in [1.0] * 9 + [60.0, 1.0]:
+            peer = Peer(server)
+            peer.send(unfinished(7 * MIB))
+            peer.connection.connection_lost(None)
+            await asyncio.sleep(wait_s)
+    lines = [log for log in logs if log["event"] == "memory_budget_pressed"]
+    assert [line["left_out"] for line in lines] == [0, 9]
+    server.close_all()
+
+
+@virtual_time
 async def test_the_smallest_is_read_on_first() -> None:
     server, _ = make()
     large, small = Peer(server), Peer(server)

@@ -105,6 +105,21 @@ async def test_a_start_that_waits_for_a_busy_store_can_be_given_up() -> None:
 
 
 @virtual_time
+async def test_a_start_that_waits_writes_three_lines_a_minute_for_each_reason() -> None:
+    storage = FaultyStorage()
+    storage.script("open", *[busy("full")] * 30, busy("locked"))
+    with capture_logs() as logs:
+        async with a_coordinator(storage):
+            pass
+    lines = [(log["error"], log["left_out"]) for log in logs if log["event"] == "open_failed"]
+    assert lines[:3] == [("full", 0)] * 3
+    assert lines[3][0] == "full"
+    assert lines[3][1] > 3
+    assert lines[-1] == ("locked", 0)
+    assert len(lines) < 15
+
+
+@virtual_time
 async def test_a_store_that_is_away_for_an_hour_writes_few_lines_and_each_new_reason() -> None:
     storage = FaultyStorage()
     async with a_coordinator(storage) as world:
