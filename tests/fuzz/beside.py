@@ -9,7 +9,7 @@ from typing import Any
 import confluent_kafka
 
 from tests.fuzz.judge import Figures
-from tests.helpers.wire.raw_client import RawClient
+from tests.helpers.wire.raw_client import RawClient, import_schemas
 
 TOPIC = "quiet"
 PARTITIONS = 4
@@ -60,6 +60,8 @@ class RawMember(Beside):
     """The only member of its group: a heartbeat and a commit a second, each to be answered NONE."""
 
     def live(self) -> None:
+        # An idle connection is closed after 10 s, and on a busy machine these imports take longer.
+        import_schemas(("join_group", 9), ("sync_group", 3), ("heartbeat", 4), ("offset_commit", 8))
         with RawClient(self.port, client_id=self.name, timeout_s=SESSION_MS / 1000) as client:
             member: dict[str, Any] = {"group_id": self.name, "member_id": ""}
             for _ in range(2):  # the first answer contains the id

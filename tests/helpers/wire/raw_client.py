@@ -135,6 +135,13 @@ CHANGES_OF_TOPICS = frozenset({"create_topics", "create_partitions", "delete_top
 CHANGE_TIMEOUT_MS = 20_000
 
 
+def import_schemas(*apis: tuple[str, int]) -> None:
+    """Import what the requests and replies of these APIs and versions need: usually slow."""
+    for api, version in apis:
+        entity_writer(load_request_schema(SENT_KEYS[api], version))
+        entity_reader(load_response_schema(SENT_KEYS[api], version))
+
+
 def encode_request(
     api: str, version: int, values: Mapping[str, Any], correlation_id: int, client_id: str
 ) -> bytes:
