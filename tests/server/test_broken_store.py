@@ -140,6 +140,19 @@ def test_a_drain_that_nothing_ends_is_cut_with_0(daemon: FaultyDaemon) -> None:
     assert daemon.events()[-1] == CUT
 
 
+def test_a_drain_that_is_cut_after_the_store_was_given_up_ends_with_1(
+    daemon: FaultyDaemon,
+) -> None:
+    daemon.settings["daemon.drain_timeout_ms"] = 500
+    daemon.start()
+    daemon.fault("stubborn")
+    with closing(sqlite3.connect(daemon.directory / "groupkeeper.db")) as other, other:
+        other.execute("UPDATE lease SET epoch = epoch + 1")
+    assert daemon.wait() == 1
+    assert daemon.events()[-1] == CUT
+    assert "store_given_up" in daemon.events()
+
+
 def test_a_second_signal_of_someone_impatient_ends_the_drain_with_1(daemon: FaultyDaemon) -> None:
     daemon.settings["daemon.drain_timeout_ms"] = 600_000
     daemon.start()

@@ -37,6 +37,15 @@ async def test_connections_of_one_address_are_limited() -> None:
     assert not Peer(server, "10.0.0.1").transport.is_closed
 
 
+async def test_an_address_without_a_connection_is_forgotten() -> None:
+    server = make_server(max_connections_per_address=1)
+    for number in range(3):
+        first, refused = (Peer(server, f"10.0.0.{number}") for _ in range(2))
+        refused.connection.connection_lost(None)
+        first.connection.connection_lost(None)
+    assert not server.shared._of_address
+
+
 async def test_an_idle_connection_is_closed_and_an_active_one_is_not() -> None:
     server = make_server(lambda _: ErrorCode.NONE)
     idle, active = Peer(server), Peer(server)

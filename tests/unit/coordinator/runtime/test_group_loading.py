@@ -19,6 +19,7 @@ from groupkeeper.coordinator.core.requests.admin import DeleteGroup
 from groupkeeper.coordinator.core.requests.membership import Heartbeat
 from groupkeeper.coordinator.core.requests.offsets import OffsetFetch
 from groupkeeper.coordinator.core.requests.topics import ChangeTopics
+from groupkeeper.coordinator.runtime.group_loading import MAX_LOADS
 from groupkeeper.storage.backends.host import PersistentOffsetStorage
 from groupkeeper.storage.backends.metadata_store import OffsetAndMetadata
 from tests.helpers.runtime.coordinator import CLIENT, RecordingTicket, World
@@ -56,6 +57,23 @@ async def test_a_group_is_read_when_it_is_first_named_and_never_again() -> None:
         assert fetch.result.topics == [("orders", "", [(0, 7, 3, "kept", ErrorCode.NONE)])]
         await world.until(world.fetch(), world.commit("g", 9), world.fetch("other"))
         assert store.inner.calls["fetch_all"] == 2
+
+
+@virtual_time
+async def test_only_so_many_groups_are_read_at_once() -> None:
+    store = AsyncDictStore()
+    gates = [Gate() for _ in range(MAX_LOADS + 10)]
+    store.gates += gates
+    async with a_world(store) as world:
+        tickets = [world.fetch(f"g{number}") for number in range(len(gates))]
+        await turns(TURNS)
+        assert len(store.gates) == 10
+        gates[0].open()
+        await turns(TURNS)
+        assert len(store.gates) == 9
+        for gate in gates:
+            gate.open()
+        await world.until(*tickets)
 
 
 @virtual_time

@@ -346,6 +346,19 @@ async def test_the_pause_before_a_load_doubles_with_every_append_that_fails_up_t
 
 
 @virtual_time
+async def test_an_append_that_succeeds_ends_the_row_of_failures() -> None:
+    """Otherwise a store that failed now and then would be loaded later and later."""
+    async with a_coordinator(retry_min_ms=100, retry_max_ms=1_000) as world:
+        for _ in range(4):
+            world.storage.script("append", fail())
+            await world.until(world.commit("g", 5))
+            began_s = asyncio.get_running_loop().time()
+            await world.until_ready()
+            assert asyncio.get_running_loop().time() == began_s
+            await world.until(world.commit("g", 6))
+
+
+@virtual_time
 async def test_a_failed_load_leaves_nothing_half_read() -> None:
     async with a_coordinator() as world:
         commits = [world.commit(f"g{n}", n) for n in range(20)]

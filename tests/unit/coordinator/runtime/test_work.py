@@ -78,6 +78,9 @@ async def test_a_suspended_shard_gets_the_outcome_when_it_resumes():
         assert shard.done == []
         slot.resume(lambda shard: [])
         assert shard.done == [(work, [[1]])]
+        slot.suspend()
+        slot.resume(lambda shard: [])
+        assert shard.done == [(work, [[1]])], "once"
 
 
 @virtual_time
