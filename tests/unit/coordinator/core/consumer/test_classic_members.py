@@ -9,6 +9,7 @@ from groupkeeper.coordinator.core.consumer.pattern_work import PatternMatches
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.events import MemberEvicted, MemberLeave
 from groupkeeper.coordinator.core.requests.membership import JoinProtocol
+from groupkeeper.protocol.consumer_protocol import Subscription, encode_subscription
 from tests.helpers.core.consumer_members import ConsumerStub, describe_consumer, settle
 from tests.helpers.core.mixed_groups import mixed, partitions_of, rejoin, subscribed
 from tests.helpers.core.shard_driver import a_member
@@ -70,6 +71,19 @@ def test_a_heartbeat_that_waits_is_answered_when_a_classic_member_replaces_its_m
     assert rejoin(a_member(driver, instance_id="i")).error is NONE
     assert waiting.error is ErrorCode.FENCED_INSTANCE_ID
     assert "a" not in driver.shard.groups["g"].members
+
+
+def test_a_classic_member_keeps_its_rack_until_it_names_another(driver):
+    ConsumerStub(driver, "a").join()
+    for version, rack_id, expected in (
+        (3, "r", "r"),
+        (1, None, "r"),
+        (3, None, "r"),
+        (3, "s", "s"),
+    ):
+        metadata = encode_subscription(Subscription(version, ["orders"], rack_id=rack_id))
+        assert driver.join("g", "b", protocols=(JoinProtocol("range", metadata),)).error is NONE
+        assert driver.shard.groups["g"].members["b"].fields.rack_id == expected
 
 
 def test_a_protocol_must_be_supported_by_all_classic_members(driver):

@@ -89,6 +89,14 @@ def test_the_list_that_a_static_member_had_gives_no_room_if_others_have_it(drive
     assert others.join().error is ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
+def test_the_list_that_a_member_keeps_gives_no_room_for_other_fields(driver) -> None:
+    a = ConsumerStub(driver, "a", NAMES)
+    a.join()
+    use_up_the_room(driver)
+    assert a.send(rack_id="r" * 1_000).error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert a.send(rack_id="r").error is NONE, "small metadata is always admitted"
+
+
 def test_a_list_with_two_patterns_gives_no_room_when_one_goes(driver) -> None:
     """The members share the list of names, but not the subscription."""
     a = ConsumerStub(driver, "a", NAMES)
@@ -158,6 +166,15 @@ def test_a_member_that_leaves_a_shared_list_needs_room(
     assert change(a, OTHER_NAMES).error is NONE
 
 
+def test_a_group_with_too_many_names_may_lose_some(monkeypatch: pytest.MonkeyPatch, driver) -> None:
+    a = ConsumerStub(driver, "a", NAMES)
+    a.join()
+    monkeypatch.setattr(subscriptions, "MAX_NAMES", 50)
+    assert change(a, NAMES[:80]).error is NONE
+    assert change(a, OTHER_NAMES[:80]).error is NONE
+    assert change(a, OTHER_NAMES[:81]).error is ErrorCode.GROUP_MAX_SIZE_REACHED
+
+
 def test_the_topics_of_a_pattern_may_be_exchanged(
     monkeypatch: pytest.MonkeyPatch, make_driver
 ) -> None:
@@ -166,7 +183,7 @@ def test_the_topics_of_a_pattern_may_be_exchanged(
     a = ConsumerStub(driver, "a", None)
     a.join(subscribed_topic_names=(), subscribed_topic_regex=".*")
     driver.finish_work(PatternMatches(1, {".*": NAMES}))
-    driver.reload(max_group_bytes=driver.shard.groups["g"].size_bytes)
+    driver.reload(max_group_bytes=driver.shard.groups["g"].size_bytes - 1)
     driver.advance(20_000)
     a.beat()
     driver.finish_work(PatternMatches(2, {".*": OTHER_NAMES}))
