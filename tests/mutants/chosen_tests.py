@@ -223,15 +223,23 @@ ELSEWHERE: Final[Mapping[str, Sequence[str]]] = {
     ),
     "storage/backends/sqlite/store": (
         "tests/storage/test_failed_sync.py",
+        "tests/storage/test_stale_wal.py",
         "tests/storage/test_store_files.py",
     ),
     "storage/backends/sqlite/failed_sync": ("tests/storage/test_failed_sync.py",),
-    "storage/backends/sqlite/checkpoints": ("tests/storage/test_failed_sync.py",),
+    "storage/backends/sqlite/checkpoints": (
+        "tests/storage/test_failed_sync.py",
+        "tests/unit/storage/backends/sqlite/test_checkpoints.py",
+    ),
     "storage/backends/sqlite/tables": (
         "tests/storage/test_failed_sync.py",
         "tests/storage/test_sqlite_tables.py",
     ),
-    "storage/backends/sqlite/store_files": ("tests/storage/test_store_files.py",),
+    "storage/backends/sqlite/store_files": (
+        "tests/storage/test_store_files.py",
+        "tests/storage/test_stale_wal.py",
+    ),
+    "storage/backends/sqlite/complete": ("tests/storage/test_stale_wal.py",),
     "storage/file_lock": (
         "tests/storage/test_store_files.py",
         "tests/storage/test_sqlite_processes.py",

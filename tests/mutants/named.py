@@ -381,6 +381,24 @@ DISK: Final = (
         "SQLite makes a checkpoint after a failed sync, and deletes the only good copy",
     ),
     Named(
+        "storage/backends/sqlite/store_files.py",
+        "            complete.unmark(descriptor)\n",
+        "            pass\n",
+        "a start leaves the mark of a complete file: after a kill its commits are set aside",
+    ),
+    Named(
+        "storage/backends/sqlite/store_files.py",
+        "            if not file_bytes(self._wal):\n",
+        "            if True:\n",
+        "a file is marked as complete although its WAL has changes that it lacks",
+    ),
+    Named(
+        "storage/backends/sqlite/store.py",
+        "            if is_copied:\n",
+        "            if True:\n",
+        "a store that another process uses is marked as complete",
+    ),
+    Named(
         "storage/backends/sqlite/failed_sync.py",
         "            _invalidate_index(index, identity)\n",
         "            pass\n",

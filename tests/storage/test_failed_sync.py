@@ -8,6 +8,7 @@ import os
 import shutil
 import sqlite3
 from collections.abc import Awaitable, Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,15 @@ from structlog.testing import capture_logs
 
 import groupkeeper
 from groupkeeper.storage.backends.sqlite import full_disk
-from groupkeeper.storage.backends.sqlite.failed_sync import close_without_checkpoint
+from groupkeeper.storage.backends.sqlite.failed_sync import (
+    close_without_checkpoint,
+    read_wal_from_disk,
+)
 from groupkeeper.storage.backends.sqlite.fold import IDLE_SLICE_GROUPS
 from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
+from groupkeeper.storage.backends.sqlite.tables import connect_reader
 from groupkeeper.storage.base import StorageError, StoreBusy, StoreGivenUp, StoreRefused
+from groupkeeper.storage.file_lock import identity_of
 from groupkeeper.storage.offset_store import OffsetStore
 from tests.helpers.core.record_model import Key
 from tests.helpers.core.records import commit
@@ -279,6 +285,25 @@ async def test_a_start_writes_every_page_again_though_a_reader_keeps_the_index_o
     assert offset_of(await loaded(image)) in (20, 21)
 
 
+async def test_a_start_takes_no_lock_from_a_reader_of_the_same_process(disk: Disk) -> None:
+    """Whoever closes a descriptor of a file loses all its POSIX locks on the file, and SQLite's
+    index of the WAL has the locks of readers.
+    """
+    owner = await Owner(disk.store()).start()
+    await owner.append(0, [commit("g", 7)])
+    disk.fail("INSERT INTO log")
+    with pytest.raises(StoreGivenUp):
+        await owner.append(0, [commit("g", 8)])
+    await owner.storage.close()
+    with closing(connect_reader(disk.path, 0)) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM log").fetchall()
+        read_wal_from_disk(disk.path, identity_of(disk.path.stat()))
+        with other_process(disk.path) as other:
+            busy = other.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        assert busy.startswith("[(1, "), "the reader's snapshot is in use"
+
+
 async def test_a_start_reads_the_wal_from_the_disk_and_not_from_the_cache(
     disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -423,6 +448,16 @@ async def test_the_wal_is_copied_every_400_pages(disk: Disk) -> None:
         await owner.append(0, [commit("g", offset, metadata=LARGE)])
     assert 1_600_000 < owner.storage.stats()["wal_bytes"] < 1_900_000
     assert owner.storage.stats()["database_bytes"] > 10_000_000
+    await owner.storage.close()
+
+
+async def test_what_others_write_on_the_thread_is_copied_too(disk: Disk) -> None:
+    """A store that only deletes sealed rows appends nothing."""
+    owner = await Owner(disk.store()).start()
+    disk.spy.statements.clear()
+    for _ in range(200):
+        await write_on_the_thread(owner)
+    assert CHECKPOINT in disk.spy.statements
     await owner.storage.close()
 
 

@@ -16,7 +16,7 @@ from groupkeeper.storage.backends.sqlite.backup import back_up
 from groupkeeper.storage.backends.sqlite.complete import COMPLETE
 from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
 from groupkeeper.storage.backends.sqlite.tables import MIGRATIONS
-from groupkeeper.storage.base import StorageError, StoreBusy
+from groupkeeper.storage.base import StorageError, StoreBusy, StoreTaken
 from tests.helpers.core.records import commit
 from tests.helpers.storage.other_process import other_process
 from tests.helpers.storage.spying_connection import Spy
@@ -155,6 +155,32 @@ async def test_a_store_is_not_complete_while_a_reader_keeps_its_wal(path: Path) 
         assert version_in_file(path) == VERSION
         image = killed(path, "image.db")
     assert await stored(image) == 6
+
+
+async def test_a_store_is_not_complete_if_somebody_writes_while_it_closes(path: Path) -> None:
+    spy = Spy()
+    owner = await Owner(SqliteOffsetStorage(path, connect=spy.connect)).start()
+    await commit_up_to(owner, 5)
+    with other_process(path) as other:
+
+        def write_after_the_checkpoint(sql: str) -> None:
+            if sql.startswith("PRAGMA wal_checkpoint(TRUNCATE)"):
+                other.execute("UPDATE lease SET owner = 'other'")
+
+        spy.after = write_after_the_checkpoint
+        await owner.storage.close()
+        assert wal_of(path).stat().st_size
+        assert version_in_file(path) == VERSION
+
+
+async def test_a_store_that_another_process_has_acquired_is_not_marked(path: Path) -> None:
+    owner = await Owner(SqliteOffsetStorage(path)).start()
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("UPDATE lease SET epoch = epoch + 1")
+    with pytest.raises(StoreTaken):
+        await owner.storage.check_place()
+    await owner.storage.close()
+    assert version_in_file(path) == VERSION
 
 
 async def test_the_mark_is_removed_durably_before_sqlite_opens_the_file(
