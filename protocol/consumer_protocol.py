@@ -19,7 +19,7 @@ MAX_NAME_BYTES: Final = 1024 * 1024
 Reading them takes 20 ms at most. If a thousand members subscribe to the same hundred topics, in
 whatever order, a hundred names count.
 """
-MAX_LISTED: Final = 50_000
+MAX_LISTED: Final = 30_000
 """The largest number of names in all different lists of topics of one group. A list with the same
 names in another order is not a different one. A name that an earlier list has too counts as one
 partition (``MAX_PARTS``).
@@ -29,7 +29,7 @@ MAX_COMPARED: Final = 100_000
 ``REMEMBERED_LISTS`` lists. They are compared with the known names, which takes 25 ms at most. Many
 clients keep their topics in a set, so each process sends them in an order of its own.
 """
-NAMES_PER_PART: Final = 3
+NAMES_PER_PART: Final = 2
 """This number of names in a list that was read before in another order counts as one partition
 (``MAX_PARTS``)."""
 REMEMBERED_LISTS: Final = 8

@@ -149,15 +149,14 @@ def _upgraded(shard: ShardState, group: ClassicGroup) -> ConsumerGroupRecord | H
         members = _consumer_members(shard, group)
     except ConsumerProtocolError:
         return admission.absent(group.group_id)
-    owned = [
-        (topic, number)
-        for _, _, target in members
-        for topic, numbers in target.items()
-        for number in numbers
-    ]
-    if len(owned) > len(set(owned)):
-        # docs/spec/edge-cases.md#edge-120
-        return HeartbeatRefusal(ErrorCode.UNKNOWN_SERVER_ERROR, None)
+    owned: dict[str, set[int]] = {}
+    for _, _, target in members:
+        for topic, numbers in target.items():
+            of_others = owned.setdefault(topic, set())
+            if not of_others.isdisjoint(numbers):
+                # docs/spec/edge-cases.md#edge-120
+                return HeartbeatRefusal(ErrorCode.UNKNOWN_SERVER_ERROR, None)
+            of_others.update(numbers)
     return _whole(group, members)
 
 

@@ -170,8 +170,8 @@ CONSUMERS: Final = (
     ),
     Named(
         CONVERSION,
-        "    if len(owned) > len(set(owned)):\n",
-        "    if len(owned) < len(set(owned)):\n",
+        "            if not of_others.isdisjoint(numbers):\n",
+        "            if False:\n",
         "a group that gave a partition to two members is converted, and both have it",
     ),
     Named(

@@ -205,7 +205,7 @@ def test_only_new_names_count() -> None:
     names = [f"topic-{number}" for number in range(MAX_NAMES)]
     halves = [names[: MAX_NAMES // 2], names[MAX_NAMES // 2 :]]
     reader = MembersReader()
-    for topics in (*halves, names[1:]):
+    for topics in (*halves, names[1 : MAX_LISTED - MAX_NAMES]):
         assert reader.subscription(subscribing(topics)).topics == topics
     with pytest.raises(ConsumerProtocolError, match="more than"):
         reader.subscription(subscribing(["one-more"]))
