@@ -115,9 +115,8 @@ CONSUMERS: Final = (
     ),
     Named(
         f"{CONSUMER}/regexes.py",
-        "    if changed or group.subscriptions.metadata_hash(shard.image) "
-        "!= group.epochs.metadata_hash:\n",
-        "    if changed:\n",
+        "    if changed or has_fewer or (new and _is_owed_a_target(shard, group, new)):\n",
+        "    if changed or has_fewer:\n",
         "a member that changes to a pattern without topics keeps its partitions from others",
     ),
     Named(

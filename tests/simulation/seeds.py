@@ -45,6 +45,8 @@ CONSUMERS_FOUND: Final[Mapping[int, str]] = {
     "waited for an assignment: it was never evicted",
     909: "a group that had just become classic, and a restart: a static member that joined again "
     "was told partitions that another one had not given up",
+    1144: "a pattern changed to one that matches nothing, while others had the topics of the old "
+    "one: nobody read the member's partitions",
     65: "the worlds: a newcomer with other topics in the place of the static leader of a Stable "
     "classic group, which then keeps its assignment",
 }

@@ -5,11 +5,11 @@ has the members and topics that these numbers mean.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from groupkeeper.coordinator.core.cluster.image import TopicInfo
-from groupkeeper.coordinator.core.consumer.assigning import GroupSpec, Target
+from groupkeeper.coordinator.core.consumer.assigning import GroupSpec
 from groupkeeper.coordinator.core.consumer.assignment_work import AssignmentNames
 from groupkeeper.coordinator.core.consumer_records import Partitions
 
@@ -29,22 +29,21 @@ class TargetComputation(NamedTuple):
         """Return the names, for an assignor that works with names."""
         return AssignmentNames(self.members, [topic.name for topic in self.topics])
 
-    def by_member(self, target: Target) -> dict[tuple[str, str | None], Partitions]:
-        """Convert a target from numbers: (member id, instance id) -> topic id -> partitions."""
+    def converter(self) -> Callable[[Sequence[int]], Partitions]:
+        """Return a function that converts a member's target from sorted numbers to topic id ->
+        partitions.
+        """
         firsts = self.spec.first_partitions()
+        # Faster than a search: with 50,000 topics of one partition, searches would take most of
+        # the time.
         at_first = {first: at for at, first in enumerate(firsts)}
-        return {
-            identity: self._by_topic(numbers, firsts, at_first)
-            for identity, numbers in zip(self.members, target, strict=True)
-        }
+        return lambda numbers: self._by_topic(numbers, firsts, at_first)
 
     def _by_topic(
         self, numbers: Sequence[int], firsts: Sequence[int], at_first: Mapping[int, int]
     ) -> Partitions:
-        """Divide the sorted numbers of a member's partitions by topic.
-
-        ``at_first`` is: number of a topic's first partition -> position of the topic. It is faster
-        than a search: with 50,000 topics of one partition, searches would take most of the time.
+        """Divide the sorted numbers of a member's partitions by topic. ``at_first`` is: number of a
+        topic's first partition -> position of the topic.
         """
         found: dict[str, tuple[int, ...]] = {}
         whole: dict[int, tuple[int, ...]] = {}  # size of a topic -> all of its partitions

@@ -188,7 +188,7 @@ def _install(
     shard: ShardState, group: ConsumerGroup, computation: TargetComputation, target: Target
 ) -> None:
     """Record the new target, unless it breaks the rules or is too large to be stored."""
-    changed = targets.changed_targets(group, computation.by_member(target))
+    changed = targets.changed_targets(group, computation, target)
     topics = sum(map(len, changed.values()))
     partitions = sum(map(partition_count, changed.values()))
     size_bytes = target_bytes(topics, partitions)

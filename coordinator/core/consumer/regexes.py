@@ -6,6 +6,7 @@ names of topics.
 
 from __future__ import annotations
 
+from collections.abc import Set
 from typing import Final
 
 from groupkeeper.coordinator.core.consumer import failure_events, rebalance
@@ -69,7 +70,8 @@ def work_done(shard: ShardState, group: ConsumerGroup, work: Work, outcome: Work
     group changed since its last epoch. Return False if the work is not a ``PatternWork``.
 
     A heartbeat that replaces a pattern forgets the topics of the old one, and begins no epoch. If
-    the new pattern matches nothing, only the hash shows that the group has fewer topics.
+    the new pattern matches nothing, only two things show that: the hash, if the group has fewer
+    topics, and the member's target, if others have the same topics.
     """
     if not isinstance(work, PatternWork):
         return False
@@ -82,6 +84,7 @@ def work_done(shard: ShardState, group: ConsumerGroup, work: Work, outcome: Work
     unusable = [pattern for pattern in work.patterns if pattern not in outcome.topics]
     too_large = []
     changed = False
+    new = set()
     for pattern, topics in outcome.topics.items():
         if group.subscriptions.pattern_count(pattern):
             known = group.subscriptions.resolved.get(pattern)
@@ -91,12 +94,26 @@ def work_done(shard: ShardState, group: ConsumerGroup, work: Work, outcome: Work
                 too_large.append(pattern)  # it is resolved again later
                 continue
             changed = changed or topics != (() if known is None else known.topics)
+            if known is None:
+                new.add(pattern)
             shard.record(ResolvedPattern(group.group_id, pattern, resolved), size_bytes)
     failure_events.add_not_resolved(shard, group, unusable, "this process cannot use it")
     failure_events.add_not_resolved(shard, group, too_large, "the group has no room for its topics")
-    if changed or group.subscriptions.metadata_hash(shard.image) != group.epochs.metadata_hash:
+    has_fewer = group.subscriptions.metadata_hash(shard.image) != group.epochs.metadata_hash
+    if changed or has_fewer or (new and _is_owed_a_target(shard, group, new)):
         rebalance.bump(shard, group, "pattern_resolved", "")
     return True
+
+
+def _is_owed_a_target(shard: ShardState, group: ConsumerGroup, patterns: Set[str]) -> bool:
+    """Return True if a member with one of these patterns has a topic in its target to which it does
+    not subscribe any more. Nobody would read the partitions of this topic.
+    """
+    return any(
+        not group.subscriptions.ids_of(member.subscription, shard.image) >= member.target.keys()
+        for member in group.members.values()
+        if member.subscription.pattern in patterns
+    )
 
 
 def _fits(

@@ -8,7 +8,6 @@ is not ours.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from itertools import chain
 
 from groupkeeper.coordinator.core.cluster.image import TopicImage
@@ -44,7 +43,7 @@ def begin(group: ConsumerGroup, image: TopicImage, assignor: str) -> TargetCompu
 
 
 def changed_targets(
-    group: ConsumerGroup, result: Mapping[tuple[str, str | None], Partitions]
+    group: ConsumerGroup, computation: TargetComputation, result: Target
 ) -> dict[str, Partitions]:
     """Return member id -> new target, only for members whose target has changed.
 
@@ -53,10 +52,18 @@ def changed_targets(
     target.
     """
     changed: dict[str, Partitions] = {}
-    for (member_id, instance_id), target in result.items():
-        holder_id = group.static_members.get(instance_id or "", member_id)
-        member = group.members.get(holder_id)
-        if member is not None and member.target != target:
+    converted = computation.converter()
+    previous = computation.spec.previous
+    for identity, numbers, before in zip(computation.members, result, previous, strict=True):
+        member_id, instance_id = identity
+        member = group.members.get(group.static_members.get(instance_id or "", member_id))
+        # The same target need not be converted, which takes most of the time if a group has 10,000
+        # members. The count differs if a partition does not exist any more, or if the member is
+        # new: no target is installed during a computation.
+        if member is None or (numbers == before and len(numbers) == member.target_partitions):
+            continue
+        target = converted(numbers)
+        if member.target != target:
             changed[member.member_id] = target
     return changed
 

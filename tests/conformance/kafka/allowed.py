@@ -136,6 +136,10 @@ def _larger(kafka: Any, ours: Any) -> bool:
     return kafka == 0 and ours > 0
 
 
+def _next_epoch(kafka: Any, ours: Any) -> bool:
+    return bool(ours == kafka + 1)
+
+
 def _larger_share(kafka: Any, ours: Any) -> bool:
     """Partitions: a third of them in Kafka, half of them here."""
     return (len(kafka), len(ours)) == (4, 6)
@@ -744,6 +748,41 @@ DECISIONS: tuple[Decision, ...] = (
                 "consumer_group_heartbeat",
                 "member_epoch|heartbeat_interval",
                 lambda kafka, ours: kafka == 0 < ours,
+            ),
+        ),
+    ),
+    Decision(
+        "A new pattern leaves no partition unread",
+        "ConsumerGroupHeartbeat, ConsumerGroupDescribe, ListGroups",
+        "all",
+        "the epoch and state of the group, and the partitions assigned to its members",
+        "A member may change its pattern to one that matches nothing, while other members "
+        "subscribe to the topics of the old pattern. In Kafka no epoch begins, and nobody reads "
+        "the member's partitions before the next one. We begin an epoch.",
+        (
+            _rule(
+                "one_of_two_of_one_topic_changes_to_a_pattern_that_matches_nothing",
+                "consumer_group_describe",
+                r"groups\.(group|assignment)_epoch",
+                _next_epoch,
+            ),
+            _rule(
+                "one_of_two_of_one_topic_changes_to_a_pattern_that_matches_nothing",
+                "consumer_group_describe list_groups",
+                r"groups\.group_state",
+                _is("Reconciling", "Assigning"),
+            ),
+            _rule(
+                "one_of_two_of_one_topic_changes_to_a_pattern_that_matches_nothing",
+                "consumer_group_heartbeat",
+                "member_epoch",
+                _next_epoch,
+            ),
+            _rule(
+                "one_of_two_of_one_topic_changes_to_a_pattern_that_matches_nothing",
+                "consumer_group_heartbeat",
+                "assignment",
+                _ours_alone,
             ),
         ),
     ),

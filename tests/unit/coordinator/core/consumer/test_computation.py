@@ -19,7 +19,7 @@ def test_the_numbers_of_a_target_become_topics_and_partitions(
     target = [[n for n, owner in enumerate(owners) if owner == member] for member in (0, 1)]
     computation = TargetComputation(7, "uniform", GroupSpec(counts, [], [], []), members, topics)
 
-    found = computation.by_member(target)
+    found = dict(zip(computation.members, map(computation.converter(), target), strict=True))
 
     assert list(found) == members
     for numbers, by_topic in zip(target, found.values(), strict=True):

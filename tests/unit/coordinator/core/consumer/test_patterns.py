@@ -77,6 +77,32 @@ def test_a_change_to_a_pattern_that_matches_nothing_gives_the_partitions_to_othe
     assert (a.held, b.held) == ({}, {ORDERS.topic_id: list(range(ORDERS.partitions))})
 
 
+def test_partitions_of_an_old_pattern_go_to_members_that_subscribe_to_the_same_topic(driver):
+    """The topics of the group do not change. Nobody read the partitions, as in Kafka."""
+    a = join(driver, "a", "orders")
+    driver.finish_work(PatternMatches(0, {"orders": ("orders",)}))
+    b = ConsumerStub(driver, "b", topics=("orders",))
+    b.join()
+    settle(driver, [a, b])
+    assert len(a.held[ORDERS.topic_id]) == ORDERS.partitions // 2
+    a.beat(subscribed_topic_regex="nothing")
+    driver.advance(MIN_INTERVAL_MS + 1)
+    a.beat()
+    driver.finish_work(PatternMatches(0, {"nothing": ()}))
+    settle(driver, [a, b])
+    assert (a.held, b.held) == ({}, {ORDERS.topic_id: list(range(ORDERS.partitions))})
+
+
+def test_a_member_whose_new_pattern_has_the_topics_of_its_target_begins_no_epoch(driver):
+    a = ConsumerStub(driver, "a", topics=("orders",))
+    a.join()
+    epoch = a.epoch
+    a.beat(subscribed_topic_regex="nothing")
+    driver.finish_work(PatternMatches(0, {"nothing": ()}))
+    a.beat()
+    assert a.epoch == epoch
+
+
 def test_a_resolution_that_changes_nothing_begins_no_epoch(driver):
     a = join(driver, "a", "o.*")
     driver.finish_work(PatternMatches(0, {"o.*": ("orders",)}))
