@@ -371,6 +371,7 @@ def downgrade(shard: ShardState, group: Group, *, by_replacement: bool) -> bool:
     if size_bytes > min(shard.limits.max_step_bytes, shard.limits.max_group_bytes):
         return False
     goes_on = by_replacement and group.state is GroupState.STABLE
+    targets = {each.member_id: classic_members.encode_target(shard, each) for each in members}
     for deadline in group.deadlines():
         shard.deadlines.clear(deadline)
     shard.record(to_record(trial), size_bytes)
@@ -393,6 +394,9 @@ def downgrade(shard: ShardState, group: Group, *, by_replacement: bool) -> bool:
     )
     shard.event(assignment_event(classic, shard.limits.max_step_bytes))
     if not goes_on:
+        # Only DescribeGroups shows them, as in Kafka.
+        for member_id, target in targets.items():
+            classic.members[member_id].assignment = target
         rebalance.prepare(shard, classic, "downgrade", classic.leader_id or "")
     return True
 
@@ -410,8 +414,8 @@ def _downgraded(shard: ShardState, group: ConsumerGroup) -> ClassicGroup:
         member.session_timeout_ms = session.session_timeout_ms
         member.rebalance_timeout_ms = each.fields.rebalance_timeout_ms
         member.offer(tuple([JoinProtocol(p.name, p.metadata) for p in session.protocols]))
-        # Not its target. After a restart the group is Stable, and a member that joins again is told
-        # these partitions. Another member may not yet have given up some of its target.
+        # Not its target: after a restart the group is Stable, and a member that joins again is told
+        # these partitions. Another one may not have given up what is in the target.
         member.assignment = classic_members.encode_owned(shard, each)
         classic.add(member)
     classic.protocol_name = classic.select_protocol()

@@ -303,6 +303,13 @@ def _encode(shard: ShardState, session: ClassicSession, partitions: Partitions) 
     return encode_assignment(ConsumerAssignment(version, named))
 
 
+def encode_target(shard: ShardState, member: ConsumerGroupMember) -> bytes:
+    """Encode the target of a classic member as an assignment of the consumer protocol."""
+    session = member.fields.classic
+    assert session is not None, "a member of the consumer protocol is told its partitions"
+    return _encode(shard, session, member.target)
+
+
 def encode_owned(shard: ShardState, member: ConsumerGroupMember) -> bytes:
     """Encode the partitions that a classic member has, also those that it must give up, as an
     assignment of the consumer protocol.
