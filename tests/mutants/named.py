@@ -227,14 +227,14 @@ LIMITS: Final = (
     ),
     Named(
         f"{CORE}/classic/joining.py",
-        "group.size_bytes + added <= min(",
-        "group.size_bytes + added < min(",
+        "    if group.size_bytes + added_bytes > most:",
+        "    if group.size_bytes + added_bytes >= most:",
         "a member that fills its group to exactly the largest size is refused",
     ),
     Named(
         f"{CORE}/classic/joining.py",
-        "return group.size_bytes + added <= min(",
-        "return group.saved_bytes() + added <= min(",
+        "    if group.size_bytes + added_bytes > most:",
+        "    if group.saved_bytes() + added_bytes > most:",
         "what is committed keeps consumers out of their group",
     ),
     Named(

@@ -149,39 +149,29 @@ def room_error(
     """Return the error if the group or the coordinator has no room for this member, else NONE. It
     is asked before any change (docs/design.md#bounds).
     """
-    if not _fits(shard, group, request, protocols):
+    limits, client_id = shard.limits, request.client.client_id
+    member_id = request.member_id or request.new_member_id
+    size_bytes = member_bytes(member_id, request.group_instance_id, client_id, protocols)
+    metadata = metadata_bytes(protocols)
+    present = _present_member(group, request)
+    added_bytes = size_bytes - (0 if present is None else present.size_bytes)
+    most = limits.max_step_bytes
+    if added_bytes > 0:  # the limit of a group may have been larger before
+        most = min(most, limits.max_group_bytes)
+    # The group's offsets do not count: they must not keep a consumer out of its group.
+    if group.size_bytes + added_bytes > most:
         return ErrorCode.UNKNOWN_SERVER_ERROR
-    if not shard.admits_metadata(
-        metadata_bytes(protocols), _added_bytes(group, request, protocols)
-    ):
+    held = 0 if present is None else present.metadata_bytes
+    if not shard.admits_metadata(metadata, metadata - held):
         # On this error clients find the coordinator again and repeat the join after their back-off.
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     return ErrorCode.NONE
 
 
-def _fits(
-    shard: ShardState, group: ClassicGroup, request: JoinGroup, protocols: tuple[JoinProtocol, ...]
-) -> bool:
-    """Return True if the group's record fits into a step after this member has joined.
-
-    The group's offsets do not count: committed offsets must not keep a consumer out of its group.
-    """
-    member_id = request.member_id or request.new_member_id
-    added = member_bytes(member_id, request.group_instance_id, request.client.client_id, protocols)
-    member = group.members.get(request.member_id)
-    if member is not None:
-        added -= member.size_bytes
-    limits = shard.limits
-    return group.size_bytes + added <= min(limits.max_step_bytes, limits.max_group_bytes)
-
-
-def _added_bytes(
-    group: ClassicGroup, request: JoinGroup, protocols: tuple[JoinProtocol, ...]
-) -> int:
-    """Return the bytes of metadata that this join adds to the group."""
-    added = metadata_bytes(protocols)
-    member = group.members.get(request.member_id)
-    return added if member is None else added - member.metadata_bytes
+def _present_member(group: ClassicGroup, request: JoinGroup) -> ClassicMember | None:
+    """Return the member that joins again, or the static member that this join replaces."""
+    member_id = request.member_id or group.static_members.get(request.group_instance_id or "", "")
+    return group.members.get(member_id)
 
 
 # --- newcomers ---

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.groups.census import LARGE_METADATA_BYTES, SMALL_METADATA_BYTES
 from groupkeeper.coordinator.core.requests.membership import JoinProtocol
 from tests.helpers.core.invariants import check
-from tests.helpers.core.shard_driver import Call, ShardDriver
+from tests.helpers.core.shard_driver import Call, ShardDriver, a_member, completing
 
 LARGE = 10 * LARGE_METADATA_BYTES
 
@@ -85,4 +87,21 @@ def test_what_was_loaded_counts() -> None:
     assert driver.sync("a", member.member_id, 1, assignments={member.member_id: b""}).error == 0
     driver.reload()
     assert driver.shard.census.metadata_bytes == LARGE
+    check(driver.shard)
+
+
+@pytest.mark.parametrize("limit", ["max_metadata_bytes", "max_group_bytes"])
+def test_a_static_member_that_comes_back_needs_no_room_for_what_it_had(limit: str) -> None:
+    driver = ShardDriver()
+    protocols = (JoinProtocol("range", bytes(2 * SMALL_METADATA_BYTES)),)
+    (leader,) = completing(driver, a_member(driver, instance_id="i", protocols=protocols))
+    leader.sync({})
+    group = driver.shard.groups["g"]
+    size = {"max_metadata_bytes": group.metadata_bytes(), "max_group_bytes": group.size_bytes - 10}
+    driver.reload(**{limit: size[limit]})
+    back = driver.join("g", group_instance_id="i", protocols=protocols)
+    assert back.error is ErrorCode.NONE
+    larger = (JoinProtocol("range", bytes(3 * SMALL_METADATA_BYTES)),)
+    refused = driver.join("g", group_instance_id="i", protocols=larger)
+    assert refused.error is not ErrorCode.NONE
     check(driver.shard)
