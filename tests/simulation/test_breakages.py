@@ -33,7 +33,7 @@ SEEN_BY = {
     "a bound of groups that turns away those that there are": 6,
     "a commit that nobody made": 1,
     "a deletion that takes more than it names": 1,
-    "a fold that fails and is not told": 14,
+    "a fold that fails and is not told": 56,
     "a fold that runs ahead of the log": 2,
     "a group that is not read when it is named": 4,
     "a group without a bound": 4,

@@ -91,8 +91,12 @@ class SealedStore:
         return list(read_events(self.path, log_dir=self.log_dir, **wanted))
 
     def files(self) -> list[str]:
-        """Return the file names of the sealed segments."""
-        return sorted(path.name for path in self.log_dir.glob("dt=*/events-*"))
+        """Return the file names of the sealed segments. Retention may delete a day meanwhile."""
+        names: list[str] = []
+        for day in self.log_dir.glob("dt=*"):
+            with suppress(FileNotFoundError):
+                names += [path.name for path in day.glob("events-*")]
+        return sorted(names)
 
     def live_seqs(self) -> list[int]:
         """Return the seqs of the events that are still in rows."""
