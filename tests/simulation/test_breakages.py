@@ -20,6 +20,7 @@ RARE = {
     213: "a member is silent for a session after its sync",
     36: "an append fails while the next one of its shard waits",
     26: "a load comes between the parts of a group",
+    56: "a fold of SQLite fails, and a load comes before its groups change",
     74: "the store fails within a fold of SQLite, of a group or of one of its parts, and "
     "a load comes before its groups change",
 }

@@ -33,7 +33,7 @@ def test_world_of_a_journal_that_is_not_folded(seed: int) -> None:
     assert figures.faults["fold while folds fail"]
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2, 3, 4])
+@pytest.mark.parametrize("seed", [0, 1, 2, 3, 4, 139])
 def test_world_of_a_disk_that_fails_to_sync(seed: int) -> None:
     figures = run_world(seed, "failing disk")
     assert figures.faults["failed sync"]

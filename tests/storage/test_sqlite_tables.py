@@ -217,6 +217,23 @@ def test_a_connection_that_cannot_wait_for_the_disk_again_is_told(tmp_path: Path
         connection.execute("CREATE TABLE repeated (id)")
 
 
+def test_a_connection_waits_for_the_disk_again_after_a_pragma_that_fails_and_takes_effect(
+    tmp_path: Path,
+) -> None:
+    class Lying(sqlite3.Connection):
+        def execute(self, sql: str, *arguments: Any) -> sqlite3.Cursor:
+            cursor = super().execute(sql, *arguments)
+            if sql == "PRAGMA synchronous = NORMAL":
+                raise sqlite3.OperationalError("disk I/O error")
+            return cursor
+
+    with closing(sqlite3.connect(tmp_path / "store.db", factory=Lying)) as connection:
+        with pytest.raises(sqlite3.OperationalError), without_sync(connection):
+            pass
+        full = 2
+        assert connection.execute("PRAGMA synchronous").fetchall() == [(full,)]
+
+
 def test_rows_that_are_deleted_are_not_overwritten(tmp_path: Path) -> None:
     with closing(connect_writer(tmp_path / "store.db", 1.0)) as connection:
         prepare(connection, tmp_path / "store.db")

@@ -290,8 +290,8 @@ def without_sync(connection: sqlite3.Connection) -> Iterator[None]:
     Raises SyncIsOff if the connection cannot wait for the disk again. Then nothing more may be
     written with it.
     """
-    connection.execute("PRAGMA synchronous = NORMAL")
     try:
+        connection.execute("PRAGMA synchronous = NORMAL")  # it may fail and take effect
         yield
     finally:
         _sync_again(connection)
