@@ -1,10 +1,10 @@
-"""ApiVersions on the listener of a broker whose versions are not known yet.
+"""ApiVersions on a listener while no broker has answered in this run.
 
-The listener of a broker is a port of ours, through which clients reach that broker. It may be open
-before the broker has answered in this run, so that clients that come back after a restart are not
-refused. An answer without the broker's APIs would make these clients give up, so the answer waits
-for the versions. If the versions do not come in time, the connections of the clients end, as if the
-broker could not be reached.
+Listeners are open before that, so that clients that come back after a restart are not refused. An
+answer without the APIs of brokers would make clients give up: a transactional producer of
+librdkafka fails for good. So the answer waits for the versions. If they do not come in time, the
+listener of a broker ends the connections, as if the broker could not be reached. Our own node
+answers for itself, because groups go on without the upstream.
 """
 
 from __future__ import annotations
@@ -21,9 +21,12 @@ from groupkeeper.protocol.errors import ProtocolError
 class AwaitedVersions:
     """Answers ApiVersions as soon as the versions of the broker are known."""
 
-    def __init__(self, limit_s: float) -> None:
-        """A request waits at most ``limit_s``. Then its connection ends."""
+    def __init__(self, limit_s: float, *, answers_late: bool = False) -> None:
+        """A request waits at most ``limit_s``. Then its connection ends. If ``answers_late`` is
+        True, it is answered instead, and all later requests are answered at once.
+        """
         self._limit_s = limit_s
+        self._answers_late = answers_late
         self._is_known = False
         self._waiting: dict[Exchange, tuple[Services, Callable[[], None]]] = {}
         """Waiting request -> its services, and the function that cancels its timer. The limits of
@@ -49,6 +52,9 @@ class AwaitedVersions:
                 exchange.channel.refused(exchange, error.reason)
 
     def _give_up(self, exchange: Exchange) -> None:
+        if self._answers_late:
+            self.known()
+            return
         self._forget(exchange)
         exchange.channel.refused(exchange, UPSTREAM_LOST)
 

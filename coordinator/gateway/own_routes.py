@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from groupkeeper.coordinator.gateway.addresses import Addresses
 from groupkeeper.coordinator.gateway.apis import PRODUCE, TABLE, Treatment, treatments
+from groupkeeper.coordinator.gateway.awaited_versions import AwaitedVersions
 from groupkeeper.coordinator.gateway.client_login import ClientLogin, no_login
 from groupkeeper.coordinator.gateway.front import WITHOUT_BROKER, Divide, Front, Versions, offer
 from groupkeeper.coordinator.gateway.link import BrokerLink, LinkOwner
@@ -34,6 +35,11 @@ CHANGES_TOPICS: Final = frozenset(
     {ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.CREATE_PARTITIONS}
 )
 """When a broker has answered one of these APIs, we ask the upstream for its topics at once."""
+
+WAIT_FOR_VERSIONS_S: Final = 1.0
+"""How long ApiVersions on our own node waits after a start for the first answer of the upstream.
+Without it, the APIs of brokers would be missing in the answer. kafka-python waits two seconds.
+"""
 
 
 class OwnRoutes:
@@ -71,6 +77,7 @@ class OwnRoutes:
             )
         )
         self._parts = Routes(APIS_SERVED)
+        self._versions = AwaitedVersions(WAIT_FOR_VERSIONS_S, answers_late=True)
         self.offer = OURS
         """The answer to ApiVersions."""
         self.routes = self._make_routes()
@@ -81,6 +88,8 @@ class OwnRoutes:
         follows = self._follows_logins
         self.offer = offer(common, cluster.features, follows_logins=follows)
         self._treatments = treatments(common, follows_logins=follows)
+        if common:
+            self._versions.known()
 
     def passed(self, key: int) -> None:
         """Called with the API key of each request that a broker has answered."""
@@ -93,6 +102,7 @@ class OwnRoutes:
             for key, route in self._served.items()
             if TABLE[key].treatment is Treatment.OURS
         }
+        own[ApiKey.API_VERSIONS] = Route(self._versions.handle)
         if not self._follows_logins:
             return Routes(own, None, self._other)
         node = self._node
