@@ -35,6 +35,7 @@ class RealConsul:
         self._rpc = {name: free_port() for name in ("server", "serf_lan", "serf_wan")}
         self.process: subprocess.Popen[bytes] | None = None
         directory.mkdir(parents=True, exist_ok=True)
+        self._lists_nodes = "acl" not in (settings or {})
         (directory / "settings.json").write_text(json.dumps(dict(settings or {})))
 
     @property
@@ -48,7 +49,9 @@ class RealConsul:
         return self.process.pid
 
     def start(self) -> RealConsul:
-        """Start the server, and wait until it has elected itself as leader."""
+        """Start the server, and wait until it has elected itself as leader, and knows its own node:
+        before that it creates no session.
+        """
         ports = {"http": self.port, "https": self.https_port, "dns": -1, "grpc": -1, **self._rpc}
         (self.directory / "ports.json").write_text(
             # with the default timeouts of an election each test would take half a minute longer
@@ -66,7 +69,7 @@ class RealConsul:
         for _ in range(START_LIMIT_S * 20):
             if self.process.poll() is not None:
                 raise AssertionError(f"exited with {self.process.returncode}:\n{self._log()}")
-            if self._has_leader():
+            if self._is_ready():
                 return self
             time.sleep(0.05)
         raise AssertionError(f"no leader in {START_LIMIT_S} s:\n{self._log()}")
@@ -82,13 +85,16 @@ class RealConsul:
         if self.process is not None and self.process.poll() is None:
             self.kill()
 
-    def _has_leader(self) -> bool:
+    def _is_ready(self) -> bool:
         try:
-            url = f"http://{self.address}/v1/status/leader"
-            with urllib.request.urlopen(url, timeout=2) as answer:
-                return bool(json.load(answer))
+            has_leader = bool(self._get("status/leader"))
+            return has_leader and (not self._lists_nodes or bool(self._get("catalog/nodes")))
         except (OSError, ValueError):
             return False
+
+    def _get(self, path: str) -> object:
+        with urllib.request.urlopen(f"http://{self.address}/v1/{path}", timeout=2) as answer:
+            return json.load(answer)
 
     def _log(self) -> str:
         return (self.directory / "consul.log").read_bytes()[-4000:].decode(errors="replace")
