@@ -39,11 +39,7 @@ from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.events import GroupConverted
 from groupkeeper.coordinator.core.group_state import GroupState
 from groupkeeper.coordinator.core.group_type import GroupType
-from groupkeeper.coordinator.core.groups.census import (
-    SMALL_ASSIGNMENT_BYTES,
-    SMALL_METADATA_BYTES,
-    Tally,
-)
+from groupkeeper.coordinator.core.groups.census import SMALL_METADATA_BYTES, Tally
 from groupkeeper.coordinator.core.groups.group import Group
 from groupkeeper.coordinator.core.records import GroupRecord
 from groupkeeper.coordinator.core.request_events import add_converted_event
@@ -266,17 +262,12 @@ def _trial_refusal(
     grown_bytes = trial.metadata_bytes() - group.metadata_bytes()
     converted_bytes = max(0, grown_bytes - SMALL_METADATA_BYTES * len(group.members))
     refusal = admission.refusal(shard, trial, request, fields, converted_bytes)
-    return refusal or (None if _has_room(shard, group, trial) else admission.no_room())
-
-
-def _has_room(shard: ShardState, group: ClassicGroup, trial: ConsumerGroup) -> bool:
-    """Return whether the limit for the assignments of all groups has room for the partitions of the
-    converted group, which take more than those of a classic group.
-    """
-    size_bytes = trial.reserved_bytes
-    if size_bytes <= SMALL_ASSIGNMENT_BYTES * len(group.members):
-        return True
-    return shard.admits_assignment(size_bytes, size_bytes - group.reserved_bytes)
+    if refusal is not None:
+        return refusal
+    # The partitions take more room in a consumer group than in a classic one.
+    added_bytes = trial.reserved_bytes - group.reserved_bytes
+    has_room = shard.admits_assignment(trial.reserved_bytes, added_bytes, len(group.members))
+    return None if has_room else admission.no_room()
 
 
 def _upgrade(
@@ -371,7 +362,6 @@ def downgrade(shard: ShardState, group: Group, *, by_replacement: bool) -> bool:
     if size_bytes > min(shard.limits.max_step_bytes, shard.limits.max_group_bytes):
         return False
     goes_on = by_replacement and group.state is GroupState.STABLE
-    targets = {each.member_id: classic_members.encode_target(shard, each) for each in members}
     for deadline in group.deadlines():
         shard.deadlines.clear(deadline)
     shard.record(to_record(trial), size_bytes)
@@ -394,9 +384,9 @@ def downgrade(shard: ShardState, group: Group, *, by_replacement: bool) -> bool:
     )
     shard.event(assignment_event(classic, shard.limits.max_step_bytes))
     if not goes_on:
-        # Only DescribeGroups shows them, as in Kafka.
-        for member_id, target in targets.items():
-            classic.members[member_id].assignment = target
+        for each in members:  # only DescribeGroups shows the targets, as in Kafka
+            target = classic_members.encode_target(shard, each)
+            classic.members[each.member_id].assignment = target
         rebalance.prepare(shard, classic, "downgrade", classic.leader_id or "")
     return True
 

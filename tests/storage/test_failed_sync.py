@@ -171,24 +171,25 @@ async def test_a_store_that_cannot_let_its_writes_wait_for_the_disk_again_is_giv
     assert offset_of(await loaded(disk.path)) in (1, 2)
 
 
+async def commit_until_refused(owner: Owner, acknowledged: list[int]) -> None:
+    """Commit more and more, and note each offset that was acknowledged."""
+    for offset in range(1, 2_000):
+        await owner.append(0, [commit("g", offset, metadata=LARGE)])
+        acknowledged.append(offset)
+
+
 async def test_a_failed_sync_of_a_checkpoint_is_noticed_at_the_next_append(disk: Disk) -> None:
     owner = await Owner(disk.store()).start()
     disk.fail(CHECKPOINT)
-    acknowledged = 0
-
-    async def commit_until_refused() -> None:
-        nonlocal acknowledged
-        for offset in range(1, 2_000):
-            await owner.append(0, [commit("g", offset, metadata=LARGE)])
-            acknowledged = offset
+    acknowledged: list[int] = []
 
     with pytest.raises(StoreGivenUp, match="the disk failed to sync"):
-        await commit_until_refused()
+        await commit_until_refused(owner, acknowledged)
     before = disk.content()
     await owner.storage.close()
     assert disk.content() == before
-    assert acknowledged > 10
-    assert offset_of(await loaded(disk.path)) == acknowledged
+    assert acknowledged[-1] > 10
+    assert offset_of(await loaded(disk.path)) == acknowledged[-1]
 
 
 async def test_a_checkpoint_that_finds_the_file_damaged_is_an_error_of_the_next_append(
@@ -196,21 +197,15 @@ async def test_a_checkpoint_that_finds_the_file_damaged_is_an_error_of_the_next_
 ) -> None:
     owner = await Owner(disk.store()).start()
     disk.fail(CHECKPOINT, sqlite3.SQLITE_CORRUPT)
-    acknowledged = 0
-
-    async def commit_until_refused() -> None:
-        nonlocal acknowledged
-        for offset in range(1, 2_000):
-            await owner.append(0, [commit("g", offset, metadata=LARGE)])
-            acknowledged = offset
+    acknowledged: list[int] = []
 
     with pytest.raises(StoreRefused, match=r"delete store\.db-wal and store\.db-shm") as refused:
-        await commit_until_refused()
+        await commit_until_refused(owner, acknowledged)
     assert not isinstance(refused.value, StoreGivenUp)
     with pytest.raises(StoreRefused):
         await owner.reload()
     await owner.storage.close()
-    assert offset_of(await loaded(disk.path)) == acknowledged
+    assert offset_of(await loaded(disk.path)) == acknowledged[-1]
 
 
 async def test_a_start_whose_checkpoint_finds_the_file_damaged_is_refused(disk: Disk) -> None:

@@ -289,14 +289,16 @@ def sync_group(shard: ShardState, group: ConsumerGroup, request: SyncGroup, tick
         shard.reply(ticket, SyncGroupResult(ErrorCode.REBALANCE_IN_PROGRESS))
         return
     assigned = member.current.assigned.items()
-    data = _encode(shard, session, {t: tuple([n for n, _ in parts]) for t, parts in assigned})
+    data = _encode(shard, member, {t: tuple([n for n, _ in parts]) for t, parts in assigned})
     shard.reply(ticket, SyncGroupResult(_NONE, data, request.protocol_type, request.protocol_name))
 
 
-def _encode(shard: ShardState, session: ClassicSession, partitions: Partitions) -> bytes:
+def _encode(shard: ShardState, member: ConsumerGroupMember, partitions: Partitions) -> bytes:
     """Encode partitions as an assignment of the consumer protocol, in the version of the member's
     own subscription. Deleted topics are left out.
     """
+    session = member.fields.classic
+    assert session is not None, "a member of the consumer protocol is told its partitions"
     by_id = shard.image.by_id
     named = {by_id[topic].name: [*parts] for topic, parts in partitions.items() if topic in by_id}
     version = subscription_version(session.protocols[0].metadata)
@@ -305,19 +307,15 @@ def _encode(shard: ShardState, session: ClassicSession, partitions: Partitions) 
 
 def encode_target(shard: ShardState, member: ConsumerGroupMember) -> bytes:
     """Encode the target of a classic member as an assignment of the consumer protocol."""
-    session = member.fields.classic
-    assert session is not None, "a member of the consumer protocol is told its partitions"
-    return _encode(shard, session, member.target)
+    return _encode(shard, member, member.target)
 
 
 def encode_owned(shard: ShardState, member: ConsumerGroupMember) -> bytes:
     """Encode the partitions that a classic member has, also those that it must give up, as an
     assignment of the consumer protocol.
     """
-    session = member.fields.classic
-    assert session is not None, "a member of the consumer protocol is told its partitions"
     owned = owned_partitions(member.current)
-    return _encode(shard, session, {topic: tuple(sorted(parts)) for topic, parts in owned.items()})
+    return _encode(shard, member, {topic: tuple(sorted(parts)) for topic, parts in owned.items()})
 
 
 @handles(Heartbeat, GroupType.CONSUMER)

@@ -43,7 +43,6 @@ from groupkeeper.coordinator.core.consumer_records import (
 )
 from groupkeeper.coordinator.core.events import RebalanceEnd, RebalanceStart
 from groupkeeper.coordinator.core.group_state import GroupState
-from groupkeeper.coordinator.core.groups.census import SMALL_ASSIGNMENT_BYTES
 from groupkeeper.coordinator.core.state import ShardState
 from groupkeeper.coordinator.core.step import SMALL_RECORD_BYTES
 from groupkeeper.coordinator.core.work import Work, WorkFailed, WorkFailure, WorkOutcome
@@ -240,9 +239,8 @@ def _has_room(
         return True
     topics += group.target_topics - sum([len(each.target) for each in members])
     size_bytes = target_room_bytes(topics, partitions)
-    if size_bytes <= SMALL_ASSIGNMENT_BYTES * len(group.members):
-        return True
-    return shard.admits_assignment(size_bytes, size_bytes - group.reserved_bytes)
+    added_bytes = size_bytes - group.reserved_bytes
+    return shard.admits_assignment(size_bytes, added_bytes, len(group.members))
 
 
 def record_target(

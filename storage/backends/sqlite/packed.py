@@ -42,5 +42,5 @@ def unpack(value: bytes) -> bytes:
         return value
     try:
         return isal_zlib.decompress(value)
-    except IsalError as error:  # type: ignore[misc]  # the stub is wrong
+    except IsalError as error:  # type: ignore[misc]  # isal declares an instance
         raise StorageError(f"a log row cannot be read: {error}") from error

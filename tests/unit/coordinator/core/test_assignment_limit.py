@@ -125,13 +125,19 @@ def test_a_small_target_is_stored_where_no_room_is_left() -> None:
     assert a.held == {f"{3:022}": [0, 1]}
 
 
-def test_the_members_that_are_left_get_the_partitions_of_one_that_leaves() -> None:
-    """They need the room that it had. No other group may take it in between."""
-    driver = ShardDriver(image=PAIRS, max_metadata_bytes=ROOM)
+def three_of_the_first_topic(driver: ShardDriver) -> list[ConsumerStub]:
+    """A Stable group of three members."""
     members = [ConsumerStub(driver, name, topics=("first",)) for name in "abc"]
     for member in members:
         member.join()
     settle(driver, members)
+    return members
+
+
+def test_the_members_that_are_left_get_the_partitions_of_one_that_leaves() -> None:
+    """They need the room that it had. No other group may take it in between."""
+    driver = ShardDriver(image=PAIRS, max_metadata_bytes=ROOM)
+    members = three_of_the_first_topic(driver)
     reserved = driver.shard.census.reserved_bytes
     driver.shard.census.max_metadata_bytes = reserved
     other = ConsumerStub(driver, "other", group_id="other", topics=("second",))
@@ -151,10 +157,7 @@ def test_the_members_that_are_left_get_the_partitions_of_one_that_leaves() -> No
 
 def test_a_group_whose_members_all_come_back_needs_the_room_that_it_had() -> None:
     driver = ShardDriver(image=PAIRS, max_metadata_bytes=ROOM)
-    members = [ConsumerStub(driver, name, topics=("first",)) for name in "abc"]
-    for member in members:
-        member.join()
-    settle(driver, members)
+    members = three_of_the_first_topic(driver)
     driver.shard.census.max_metadata_bytes = driver.shard.census.reserved_bytes
     for member in members:
         member.leave()
