@@ -66,15 +66,15 @@ class FailingDiskBackend(SqliteBackend):
         self._fate.has_failed_sync = True
         return True
 
-    def read_for(self, seconds: float) -> None:
-        """Read in one transaction for so long, as another process. Stay connected as long again."""
+    def read_for(self, seconds: float, connected_s: float) -> None:
+        """Read in one transaction for so long, as another process, and stay connected longer."""
         reader = connect_reader(self.path, 0)
         with suppress(sqlite3.OperationalError):  # SQLite's index is not built yet
             reader.execute("BEGIN")
             reader.execute("SELECT count(*) FROM log").fetchall()
         self._readers.append(reader)
         self._world.loop.call_later(seconds, self._end_transaction, reader)
-        self._world.loop.call_later(2 * seconds, self._end_read, reader)
+        self._world.loop.call_later(connected_s, self._end_read, reader)
 
     def _end_transaction(self, reader: sqlite3.Connection) -> None:
         if reader in self._readers and reader.in_transaction:

@@ -216,14 +216,26 @@ def _cut_power(world: World) -> None:
         world.cut_power()
 
 
+def _fail_a_checkpoint_beside_a_reader(world: World) -> None:
+    """Let a checkpoint fail while a reader keeps SQLite's index of the WAL for the next life. Then
+    the power is cut in that life.
+    """
+    assert isinstance(world.backend, FailingDiskBackend)
+    world.backend.read_for(0.01, connected_s=30)
+    world.backend.fail_sync(0, of_database=True)
+    world.loop.call_later(world.random.uniform(5, 25), _cut_power, world)
+
+
 def _read_long(world: World) -> None:
     """Let another process read, as ``log tail`` or a backup does."""
     assert isinstance(world.backend, FailingDiskBackend)
-    world.backend.read_for(world.random.uniform(1, 10))
+    seconds = world.random.uniform(1, 10)
+    world.backend.read_for(seconds, connected_s=2 * seconds)
 
 
 _DISK_TROUBLES: list[Callable[[World], None]] = [
     *[_fail_sync] * 8,
+    *[_fail_a_checkpoint_beside_a_reader] * 4,
     *[_read_long] * 6,
     *[_cut_power] * 2,
 ]
