@@ -171,7 +171,7 @@ def say(what: str) -> None:
 
 
 def main() -> int:
-    folder = Path(sys.argv[1] if len(sys.argv) > 1 else "var/pictures")
+    folder = Path(sys.argv[1] if len(sys.argv) > 1 else "var/pictures").resolve()
     shutil.rmtree(folder, ignore_errors=True)
     wrong = []
     for groups in (0, 8, 10_000):
