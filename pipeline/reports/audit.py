@@ -13,6 +13,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from groupkeeper.pipeline.reports import charts, page
 from groupkeeper.pipeline.reports.acts import acts
 from groupkeeper.pipeline.reports.report import (
+    PageContent,
     Report,
     Scope,
     buckets,
@@ -78,12 +79,11 @@ def build(scope: Scope) -> Report:
     """
     found = acts(scope).cache()
     counted = _counted(found)
-    parts = _parts(found, counted) if counted else []
     rows = with_text_day(found).orderBy(F.desc("ts_ms"), F.desc("seq"))
     return Report(
         "audit",
         TITLE,
-        parts,
+        _content(found, counted) if counted else None,
         rows,
         to_arrow_schema(rows.schema),
         "No offset was rewound, reset, restored or deleted, and no commit was refused.",
@@ -104,7 +104,7 @@ def _rank(action: str) -> int:
     return SEVERITY.index(action) if action in SEVERITY else len(SEVERITY)
 
 
-def _parts(found: DataFrame, counted: Rows) -> list[str]:
+def _content(found: DataFrame, counted: Rows) -> PageContent:
     edges = [row["first"] for row in counted] + [row["last"] for row in counted]
     span, bucket_ms = buckets(edges, MAX_BARS)
     sums, total = top_rows(
@@ -114,8 +114,8 @@ def _parts(found: DataFrame, counted: Rows) -> list[str]:
         F.desc("count"),
         F.desc("ts_ms"),
     )
-    return [
-        page.tiles({_name(row): row["count"] for row in counted}),
+    figures = {_name(row): row["count"] for row in counted}
+    parts = [
         page.section(
             "When",
             "The higher a bar, the more was done in its time. Each row has a scale of its own; "
@@ -138,6 +138,7 @@ def _parts(found: DataFrame, counted: Rows) -> list[str]:
             ),
         ),
     ]
+    return PageContent(figures, parts)
 
 
 def _name(row: dict[str, Any]) -> str:

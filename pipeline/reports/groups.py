@@ -11,7 +11,14 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from groupkeeper.pipeline.reports import charts, page
 from groupkeeper.pipeline.reports.lines import by_bucket, day_end_ms, edges, standing
-from groupkeeper.pipeline.reports.report import Report, Scope, buckets, collect, lag_note
+from groupkeeper.pipeline.reports.report import (
+    PageContent,
+    Report,
+    Scope,
+    buckets,
+    collect,
+    lag_note,
+)
 from groupkeeper.pipeline.reports.row_files import Rows
 from groupkeeper.pipeline.tables.lake import DAY
 
@@ -35,7 +42,7 @@ def build(scope: Scope) -> Report:
     return Report(
         "groups",
         TITLE,
-        _parts(scope, shown, found.count()) if shown else [],
+        _content(scope, found, shown) if shown else None,
         found,
         to_arrow_schema(found.schema),
         "No group did anything.",
@@ -65,18 +72,21 @@ def _by_group(scope: Scope) -> DataFrame:
     return daily.orderBy(F.desc_nulls_last("lag"), F.desc("commits"), "name")
 
 
-def _parts(scope: Scope, shown: Rows, total: int) -> list[str]:
+def _content(scope: Scope, found: DataFrame, shown: Rows) -> PageContent:
     rows = [_shown(row) for row in shown]
-    return [
-        lag_note(scope.sampled_ms),
-        page.tiles(
-            {
-                "groups": total,
-                "behind": sum((row["lag"] or 0) > 0 for row in shown),
-                "with members": sum((row["members"] or 0) > 0 for row in shown),
-                "commits": sum(row["commits"] or 0 for row in shown),
-            }
-        ),
+    ((total, behind, with_members, commits),) = found.agg(
+        F.count("*"),
+        F.count_if(F.col("lag") > 0),
+        F.count_if(F.col("members") > 0),
+        F.sum("commits"),
+    ).collect()
+    figures = {
+        "groups": total,
+        "behind": behind,
+        "with members": with_members,
+        "commits": commits or 0,
+    }
+    parts = [
         _one_group(scope, [row["name"] for row in shown]),
         page.section(
             "All groups",
@@ -85,6 +95,7 @@ def _parts(scope: Scope, shown: Rows, total: int) -> list[str]:
             page.table(rows, "", total=total, whole="groups.csv", links={"group": ""}),
         ),
     ]
+    return PageContent(figures, parts, lag_note(scope.sampled_ms))
 
 
 def _one_group(scope: Scope, names: Sequence[str]) -> str:

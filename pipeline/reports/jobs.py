@@ -86,30 +86,33 @@ def write_reports(
     pages = {INDEX: INDEX_TITLE}
     pages |= {f"{name}.html": kind.title for name, kind in REPORTS.items() if name in there}
     written = []
-    said = {}
+    found = {}
     for name in asked:
         report = REPORTS[name].build(scope)
         count = write_report(report, scope, folder, pages)
-        if report.parts:
+        if report.content is not None:
             written.append(folder / f"{name}.html")
-            said[name] = "1 row" if count == 1 else f"{count:,} rows"
+            found[name] = page.summary(report.content.figures)
+            say(f"{name}: {'1 row' if count == 1 else f'{count:,} rows'}")
         else:
-            said[name] = f"nothing to report. {scope.why_nothing(report.says_nothing)}"
-        say(f"{name}: {said[name]}")
-    _write_index(scope, folder, pages, said)
+            nothing = f"nothing to report. {scope.why_nothing(report.says_nothing)}"
+            found[name] = page.note(nothing)
+            say(f"{name}: {nothing}")
+    _write_index(scope, folder, pages, found)
     return written
 
 
 def _write_index(
-    scope: Scope, folder: Path, pages: Mapping[str, str], said: Mapping[str, str]
+    scope: Scope, folder: Path, pages: Mapping[str, str], found: Mapping[str, str]
 ) -> None:
-    """Write the index page, with a link to the page of each report."""
+    """Write the index page: a link to the page of each report, and what the report found (HTML)."""
+    earlier = page.note("written earlier, perhaps for other days")
     cards = [
         page.linked_card(
             f"{name}.html",
             kind.title,
             kind.question,
-            said.get(name, "written earlier, perhaps for other days"),
+            found.get(name, earlier),
         )
         for name, kind in REPORTS.items()
         if f"{name}.html" in pages

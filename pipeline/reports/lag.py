@@ -11,6 +11,7 @@ from groupkeeper.pipeline.reports import charts, page
 from groupkeeper.pipeline.reports.lines import by_bucket, day_end_ms, edges, standing
 from groupkeeper.pipeline.reports.report import (
     CHART_POINTS,
+    PageContent,
     Report,
     Scope,
     buckets,
@@ -42,14 +43,14 @@ def build(scope: Scope) -> Report:
     return Report(
         "lag",
         TITLE,
-        [] if found_edges is None else _parts(scope, groups, found_edges),
+        None if found_edges is None else _content(scope, groups, found_edges),
         rows,
         to_arrow_schema(rows.schema),
         "No group had a committed offset.",
     )
 
 
-def _parts(scope: Scope, groups: int, found_edges: tuple[int, int]) -> list[str]:
+def _content(scope: Scope, groups: int, found_edges: tuple[int, int]) -> PageContent:
     span, bucket_ms = buckets(found_edges)
     shown, lag_lines, rate_lines = _lines(scope, span, bucket_ms)
     rate_chart = charts.line_chart(rate_lines, span, "messages a minute", bucket_ms, bucket_ms)
@@ -58,16 +59,13 @@ def _parts(scope: Scope, groups: int, found_edges: tuple[int, int]) -> list[str]
     ((partitions, behind),) = stands.agg(F.sum("partitions"), F.sum("lag")).collect()
     days, all_days = _days(scope)
     others = f" The other {groups - len(shown):,} groups are in the report on groups."
-    return [
-        lag_note(scope.sampled_ms),
-        page.tiles(
-            {
-                "groups": groups,
-                "partitions with an offset": partitions or 0,
-                "messages behind, at the end": "unknown" if behind is None else behind,
-                "commits": _commits(scope),
-            }
-        ),
+    figures = {
+        "groups": groups,
+        "partitions with an offset": partitions or 0,
+        "messages behind, at the end": "unknown" if behind is None else behind,
+        "commits": _commits(scope),
+    }
+    parts = [
         _lag_section(lag_lines, span, bucket_ms, others if groups > len(shown) else ""),
         page.section(
             "Messages a minute",
@@ -102,6 +100,7 @@ def _parts(scope: Scope, groups: int, found_edges: tuple[int, int]) -> list[str]
             ),
         ),
     ]
+    return PageContent(figures, parts, lag_note(scope.sampled_ms))
 
 
 _LINKS: Final = {"group": "groups.html"}

@@ -47,10 +47,12 @@ def link(address: str, text: str) -> str:
 
 
 def linked_card(file: str, title: str, question: str, found: str) -> str:
-    """Return a card about another page: its linked title, its question, and its answer."""
+    """Return a card about another page: its linked title, its question, and its answer, which is
+    HTML.
+    """
     return (
-        f'<section><h2>{link(file, title)}</h2><p class="faint">{escape(question)}</p>'
-        f"<p>{escape(found)}</p></section>"
+        f'<section><h2>{link(file, title)}</h2><p class="faint">{escape(question)}</p>{found}'
+        "</section>"
     )
 
 
@@ -62,15 +64,15 @@ def section(title: str, says: str, content: str) -> str:
 
 
 def card(title: str, name: str, facts: Mapping[str, str], *, evidence: str, link: str) -> str:
-    """Return a card for one incident: its facts, a link to the page with more details, and an SQL
-    query that returns its rows (``evidence``).
+    """Return a card for one incident: its facts, a link (HTML) to the page with more details, and
+    an SQL query that returns its rows (``evidence``).
     """
     rows = "".join(
         f"<dt>{escape(key)}</dt><dd>{_prose(value)}</dd>" for key, value in facts.items() if value
     )
     return (
         f'<article class="card"><h3>{escape(title)}</h3><p><b>{escape(name)}</b></p><dl>{rows}</dl>'
-        f'<p class="faint"><a href="{escape(link)}">{escape(link)}</a></p>'
+        f'<p class="faint">more: {link}</p>'
         f"<details><summary>its rows, as SQL</summary><code>{escape(evidence)}</code></details>"
         "</article>"
     )
@@ -101,6 +103,12 @@ def tiles(figures: Mapping[str, object]) -> str:
         for name, value in figures.items()
     )
     return f'<div class="tiles">{"".join(each)}</div>'
+
+
+def summary(figures: Mapping[str, object]) -> str:
+    """Return the numbers of ``tiles`` in one line."""
+    each = (f"{escape(name)} <b>{escape(_cell(value))}</b>" for name, value in figures.items())
+    return f"<p>{' · '.join(each)}</p>"
 
 
 SHOWN: Final = 12

@@ -12,7 +12,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from groupkeeper.pipeline.log.kinds import DATA_STORE
 from groupkeeper.pipeline.reports import page
-from groupkeeper.pipeline.reports.report import Report, Scope, lag_note, top_rows
+from groupkeeper.pipeline.reports.report import PageContent, Report, Scope, lag_note, top_rows
 from groupkeeper.pipeline.tables.lake import DAY
 from groupkeeper.pipeline.tables.offsets import OFFSET_KEY, event_order
 from groupkeeper.pipeline.tables.rebalances import MOVED, given
@@ -31,7 +31,7 @@ def build(scope: Scope) -> Report:
     return Report(
         "partitions",
         TITLE,
-        [] if found.isEmpty() else _parts(scope, found),
+        None if found.isEmpty() else _content(scope, found),
         found,
         to_arrow_schema(found.schema),
         "No group had a committed offset.",
@@ -115,23 +115,20 @@ def _members(scope: Scope) -> DataFrame:
     return there.groupBy(*_OWNED).agg(F.max("name").alias("name"))
 
 
-def _parts(scope: Scope, found: DataFrame) -> list[str]:
+def _content(scope: Scope, found: DataFrame) -> PageContent:
     rows, total = top_rows(found, F.desc_nulls_last("lag"), "name", "topic", "partition")
     behind, unowned, longest_ms = found.agg(
         F.count_if(F.col("lag") > 0),
         F.count_if(F.col("owner").isNull()),
         F.max("behind_ms"),
     ).collect()[0]
-    return [
-        lag_note(scope.sampled_ms),
-        page.tiles(
-            {
-                "partitions with an offset": total,
-                "behind": behind,
-                "without an owner": unowned,
-                "longest, in seconds": "unknown" if longest_ms is None else longest_ms // 1000,
-            }
-        ),
+    figures = {
+        "partitions with an offset": total,
+        "behind": behind,
+        "without an owner": unowned,
+        "longest, in seconds": "unknown" if longest_ms is None else longest_ms // 1000,
+    }
+    parts = [
         page.section(
             "Each partition",
             "At the end of the tables, the largest lag first. Seconds behind is the time since "
@@ -147,6 +144,7 @@ def _parts(scope: Scope, found: DataFrame) -> list[str]:
             ),
         ),
     ]
+    return PageContent(figures, parts, lag_note(scope.sampled_ms))
 
 
 def _shown(row: dict[str, Any]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from groupkeeper.pipeline.reports import charts, page
 from groupkeeper.pipeline.reports.report import (
+    PageContent,
     Report,
     Scope,
     buckets,
@@ -72,7 +73,7 @@ def build(scope: Scope) -> Report:
         F.max("duration_ms"),
         F.sum("moved"),
     ).collect()
-    tiles = {
+    figures = {
         "rebalances": count,
         "seconds spent in them": (in_all_ms or 0) / 1000,
         "the longest, seconds": (longest_ms or 0) / 1000,
@@ -84,21 +85,18 @@ def build(scope: Scope) -> Report:
     return Report(
         "rebalances",
         TITLE,
-        _parts(tiles, chart, churn, longest) if count or churn[0] else [],
+        PageContent(figures, _parts(chart, churn, longest)) if count or churn[0] else None,
         rows,
         to_arrow_schema(rows.schema),
         "No group rebalanced, and no member joined or left.",
     )
 
 
-def _parts(
-    tiles: dict[str, object], chart: str, churn: tuple[Rows, int], longest: tuple[Rows, int]
-) -> list[str]:
+def _parts(chart: str, churn: tuple[Rows, int], longest: tuple[Rows, int]) -> list[str]:
     churned, groups = churn
     has_forgotten = any(ENDS["forgotten"] in row for row in churned)
     rows, count = longest
     return [
-        page.tiles(tiles),
         page.section(
             "When, and why",
             "Rebalances by cause. A member joins again, and all others with it, when it changes "

@@ -15,7 +15,7 @@ from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -245,14 +245,29 @@ def _from_to(days: Sequence[date]) -> str:
     return str(days[0]) if days[0] == days[-1] else f"{days[0]} to {days[-1]}"
 
 
+class PageContent(NamedTuple):
+    """What a page shows below its warnings, in the order note, figures, parts."""
+
+    figures: Mapping[str, object]
+    """A few numbers by name. The index shows them too."""
+    parts: Sequence[str]
+    """The sections, as HTML."""
+    note: str = ""
+    """A line of HTML that says how to read the figures."""
+
+    def html(self) -> list[str]:
+        """Return the whole content."""
+        return [self.note, page.tiles(self.figures), *self.parts]
+
+
 @dataclass(frozen=True)
 class Report:
-    """The content of a report, for its page and for its files."""
+    """A report, for its page and for its files."""
 
     name: str
     title: str
-    parts: Sequence[str]
-    """The parts of the page, as HTML; empty if there is nothing to report."""
+    content: PageContent | None
+    """The content of the page; None if there is nothing to report."""
     rows: DataFrame | Rows
     """The rows of the files for programs. Rows of a Spark frame are read in parts."""
     schema: pa.Schema
@@ -273,7 +288,8 @@ def write_report(
     """
     folder.mkdir(parents=True, exist_ok=True)
     nothing = page.section("Nothing to report", scope.why_nothing(report.says_nothing), "")
-    parts = [*map(page.warning, scope.warnings()), *(report.parts or [nothing])]
+    content = [nothing] if report.content is None else report.content.html()
+    parts = [*map(page.warning, scope.warnings()), *content]
     html = page.page(report.title, head_line(scope), parts, pages)
     (folder / f"{report.name}.html").write_text(html)
     return write_rows(report.rows, report.schema, folder / report.name)

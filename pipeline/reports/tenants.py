@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from groupkeeper.pipeline.reports import page
-from groupkeeper.pipeline.reports.report import Report, Scope, top_rows, with_text_day
+from groupkeeper.pipeline.reports.report import PageContent, Report, Scope, top_rows, with_text_day
 from groupkeeper.pipeline.reports.row_files import Rows
 from groupkeeper.pipeline.tables.lake import DAY
 
@@ -43,7 +43,7 @@ def build(scope: Scope) -> Report:
     return Report(
         "tenants",
         TITLE,
-        _parts(sums, rows, total) if total else [],
+        _content(sums, rows, total) if total else None,
         found.orderBy(DAY, *_TENANT),
         to_arrow_schema(found.schema),
         "No client committed, joined or caused a rebalance.",
@@ -88,19 +88,17 @@ def _rebalances(scope: Scope, sessions: DataFrame) -> DataFrame:
     )
 
 
-def _parts(sums: DataFrame, rows: Rows, total: int) -> list[str]:
+def _content(sums: DataFrame, rows: Rows, total: int) -> PageContent:
     ((commits, size, rebalance_ms),) = sums.agg(
         F.sum("commits"), F.sum("bytes"), F.sum("rebalance_ms")
     ).collect()
-    return [
-        page.tiles(
-            {
-                "tenants": total,
-                "commits": commits,
-                "megabytes committed": size / 1e6,
-                "seconds in rebalances": rebalance_ms / 1000,
-            }
-        ),
+    figures = {
+        "tenants": total,
+        "commits": commits,
+        "megabytes committed": size / 1e6,
+        "seconds in rebalances": rebalance_ms / 1000,
+    }
+    parts = [
         page.section(
             "What each tenant costs",
             "A tenant is a principal and a client id. Bytes are those of the committed offsets: "
@@ -109,6 +107,7 @@ def _parts(sums: DataFrame, rows: Rows, total: int) -> list[str]:
             page.table([_shown(row) for row in rows], "", total=total, whole="tenants.csv"),
         ),
     ]
+    return PageContent(figures, parts)
 
 
 def _shown(row: dict[str, Any]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from datetime import date
 
 import duckdb
@@ -31,6 +32,9 @@ from tests.pipeline.events import at, commit
 from tests.pipeline.test_silver_gold import by, end_of
 
 MINUTE_MS = 60_000
+
+SILENT = "silent; {group} 'it'"
+"""A group whose id means something to a shell, and to a template."""
 
 
 def minute(number: float) -> int:
@@ -68,8 +72,8 @@ def history() -> list[dict]:
     for number in range(1, 96):
         commits(number, "stuck", 0, number * 10, number * 10 - 10)
         commits(number, "slow", 4, number * 10, number * 10 - 10)
-    commits(2, "silent", 2, 10, 5)
-    tells(1, core.MemberJoin(**of("silent", "sleeper", "s")))
+    commits(2, SILENT, 2, 10, 5)
+    tells(1, core.MemberJoin(**of(SILENT, "sleeper", "s")))
     # little to do is not silence, nor is being done
     commits(1, "steady", 3, 5, 4)
     commits(81, "steady", 3, 9, 5)
@@ -121,7 +125,7 @@ def by_group(found):
 def test_each_rule_finds_its_incident_and_nothing_else(by_group):
     assert set(by_group) == {
         ("stuck", "stalled_partition"),
-        ("silent", "silent_group"),
+        (SILENT, "silent_group"),
         ("slow", "lag_above_slo"),
         ("skipper", "messages_skipped"),
         ("rewinder", "offsets_rewound"),
@@ -140,7 +144,7 @@ def test_an_incident_has_its_time_its_amount_and_who(by_group):
     )
     assert (stalled["who"], stalled["detail"]) == ("worker-1 (/10.0.0.1)", "partition 1 at 10")
     assert stalled["amount"] == 95 * 50 - 50
-    silent = by_group["silent", "silent_group"]
+    silent = by_group[SILENT, "silent_group"]
     assert silent["started_ms"] == minute(3), "the first sample of an end after its offset"
     assert silent["who"] == "its members: sleeper (/10.0.0.1)"
     rewound = by_group["rewinder", "offsets_rewound"]
@@ -150,6 +154,16 @@ def test_an_incident_has_its_time_its_amount_and_who(by_group):
     assert by_group["stormy", "rebalance_storm"]["amount"] == 12
     haunted = by_group["haunted", "refused_zombies"]
     assert (haunted["amount"], haunted["state"]) == (12, "open")
+
+
+def test_the_advice_names_the_group_for_a_shell_and_the_moment_before_it_happened(by_group):
+    rewound = by_group["rewinder", "offsets_rewound"]["what_to_do"]
+    assert (
+        "`groupkeeper offsets restore --group rewinder --as-of 1970-01-01T00:10:59.999Z" in rewound
+    )
+    silent = by_group[SILENT, "silent_group"]["what_to_do"]
+    command = silent.split("`")[1]
+    assert shlex.split(command) == ["groupkeeper", "group", "describe", SILENT]
 
 
 def test_what_is_open_comes_first_and_the_most_severe_of_it(found):

@@ -149,7 +149,7 @@ def test_what_is_to_be_typed_stands_apart():
 @pytest.mark.parametrize("counted", [{"forgotten": 1}, {}])
 def test_forgotten_members_are_explained_where_there_are_any(counted):
     parts = "".join(
-        report_rebalances._parts({}, "", ([{"group": "g", "joined": 1, **counted}], 1), ([], 0))
+        report_rebalances._parts("", ([{"group": "g", "joined": 1, **counted}], 1), ([], 0))
     )
     assert ("Forgotten are" in parts) == bool(counted)
 

@@ -19,6 +19,7 @@ from groupkeeper.coordinator.cli.pipeline.tables import ReportName
 from groupkeeper.coordinator.core import events as core
 from groupkeeper.pipeline.log.columns import PUBLICATION_SCHEMA
 from groupkeeper.pipeline.reports import charts
+from groupkeeper.pipeline.reports import groups as report_groups
 from groupkeeper.pipeline.reports.jobs import REPORTS, write_reports
 from groupkeeper.pipeline.reports.report import UNDER_WAY, NoTables, Scope
 from groupkeeper.pipeline.run import summary
@@ -156,6 +157,26 @@ def test_the_index_leads_to_every_report(written):
     for name, kind in REPORTS.items():
         assert f'<a href="{name}.html">{kind.title}</a>' in text
         assert '<a href="index.html">' in (written / f"{name}.html").read_text()
+
+
+def test_the_index_shows_the_first_figures_of_every_report(written):
+    text = (written / "index.html").read_text()
+    for name in [name for name in REPORTS if name != "incidents"]:  # there are none
+        of_report = (written / f"{name}.html").read_text()
+        figures = re.findall(r'"tile"><b>(.*?)</b><span>(.*?)</span>', of_report)
+        assert figures, name
+        assert " · ".join(f"{what} <b>{value}</b>" for value, what in figures) in text
+
+
+def test_the_figures_of_groups_count_those_that_the_page_leaves_out(spark, tmp_path, monkeypatch):
+    monkeypatch.setattr(report_groups, "MAX_GROUPS", 1)
+    site = a_site(spark, tmp_path)
+    ends = at(4, end_of((0, 25)), 60_000)
+    commits = [commit(n, [("orders", 0, 10 * n)], group=f"g-{n}", ts_ms=n) for n in (1, 2, 3)]
+    site.seal([*commits, ends])
+    site.run()
+    content = report_groups.build(Scope(spark, site.lake)).content
+    assert content.figures == {"groups": 3, "behind": 2, "with members": 0, "commits": 3}
 
 
 def test_a_group_in_a_table_leads_to_its_own_lines(written):

@@ -5,8 +5,10 @@ its amount, the clients, and what to do.
 from __future__ import annotations
 
 import hashlib
+import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import reduce
 from typing import Any, Final
 
@@ -161,7 +163,9 @@ def _described(row: dict[str, Any], as_of_ms: int) -> dict[str, Any]:
         "detail": _listed(row["detail"], row["detail_count"]),
         "evidence": evidence(rule, row, as_of_ms),
         "report": f"{rule.page}.html",
-        "what_to_do": rule.what_to_do.replace("GROUP", row["group"]),
+        "what_to_do": rule.what_to_do.format(
+            group=shlex.quote(row["group"]), before=_utc(row["started_ms"] - 1)
+        ),
     }
 
 
@@ -171,6 +175,12 @@ def incident_id(rule: str, store: str, group: str, subject: str) -> str:
     """
     text = "\0".join((rule, store, group, subject))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _utc(at_ms: int) -> str:
+    """Format a moment (ms since the epoch) as ``--as-of`` reads it."""
+    at = datetime.fromtimestamp(at_ms / 1000, UTC)
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _listed(values: Iterable[str], count: int) -> str:

@@ -4,13 +4,14 @@ what to do.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
 
 from groupkeeper.pipeline.reports import charts, page
 from groupkeeper.pipeline.reports.incidents.find import FoundIncidents, find
-from groupkeeper.pipeline.reports.report import MAX_ROWS, Report, Scope, lag_note
+from groupkeeper.pipeline.reports.report import MAX_ROWS, PageContent, Report, Scope, lag_note
 from groupkeeper.pipeline.reports.row_files import Rows
 
 TITLE: Final = "Incidents"
@@ -38,30 +39,27 @@ def of(found: FoundIncidents) -> Report:
     return Report(
         "incidents",
         TITLE,
-        _parts(found) if found.incidents else [],
+        _content(found) if found.incidents else None,
         found.incidents,
         SCHEMA,
         "No rule found an incident.",
     )
 
 
-def _parts(found: FoundIncidents) -> list[str]:
+def _content(found: FoundIncidents) -> PageContent:
     over = [each for each in found.incidents if each["state"] == "over"]
     severe = sum(each["severity"] == "critical" for each in found.open)
     left_out = (
         [page.warning(f"{found.left_out:,} more incidents are left out.")] if found.left_out else []
     )
-    return [
-        lag_note(found.sampled_ms),
+    figures = {
+        "open": len(found.open),
+        "of them critical": severe,
+        "over": len(over),
+        "groups": len({(each["store"], each["group"]) for each in found.incidents}),
+    }
+    parts = [
         *left_out,
-        page.tiles(
-            {
-                "open": len(found.open),
-                "of them critical": severe,
-                "over": len(over),
-                "groups": len({(each["store"], each["group"]) for each in found.incidents}),
-            }
-        ),
         page.section(
             "Open",
             f"Incidents that last until the end of the tables, {charts.moment(found.as_of_ms)}, or "
@@ -80,6 +78,7 @@ def _parts(found: FoundIncidents) -> list[str]:
             ),
         ),
     ]
+    return PageContent(figures, parts, lag_note(found.sampled_ms))
 
 
 def _cards(incidents: Rows) -> str:
@@ -97,7 +96,7 @@ def _cards(incidents: Rows) -> str:
                 "what to do": each["what_to_do"],
             },
             evidence=each["evidence"],
-            link=each["report"],
+            link=page.link(each["report"], f"the report on {Path(each['report']).stem}"),
         )
         for each in incidents[:MAX_CARDS]
     ]

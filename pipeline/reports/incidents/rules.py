@@ -46,6 +46,8 @@ class Rule:
     page: str
     """The name of the report with more details."""
     what_to_do: str
+    """The advice. ``{group}`` is the group's id, quoted for a shell, and ``{before}`` the moment
+    before the incident began."""
     adds_up: bool = True
     """True if an incident's amount is the sum of its findings, False if it is the largest."""
     is_lasting: bool = False
@@ -57,6 +59,13 @@ class Rule:
     least_minutes: str = ""
     """The name of the bound that the length of an incident must reach; "" if there is none."""
 
+
+_UNDO: Final = (
+    "This plans the return to the moment before it, and changes nothing: `groupkeeper offsets "
+    "restore --group {group} --as-of {before} --store STORE --server HOST:PORT`. Stop the "
+    "consumers of the group first."
+)
+"""See docs/operate/restore.md."""
 
 RULES: Final[tuple[Rule, ...]] = (
     Rule(
@@ -73,7 +82,7 @@ RULES: Final[tuple[Rule, ...]] = (
         adds_up=False,
         is_lasting=True,
         what_to_do="Look whether its consumers run, and at their logs. `groupkeeper group describe "
-        "GROUP` lists the members. If the group is no longer needed, delete it.",
+        "{group}` lists the members. If the group is no longer needed, delete it.",
     ),
     Rule(
         name="stalled_partition",
@@ -103,8 +112,7 @@ RULES: Final[tuple[Rule, ...]] = (
         more="is_skip",
         page="audit",
         least="moved_messages",
-        what_to_do="Ask the person who did it whether it was intended. If not, undo it: "
-        "`groupkeeper offsets restore --group GROUP --as-of` a moment before it.",
+        what_to_do=f"Ask the person who did it whether it was intended. If not, undo it. {_UNDO}",
     ),
     Rule(
         name="offsets_rewound",
@@ -119,8 +127,7 @@ RULES: Final[tuple[Rule, ...]] = (
         page="audit",
         least="moved_messages",
         what_to_do="Ask the person who did it whether it was intended. Consumers read these "
-        "messages again. To undo it: `groupkeeper offsets restore --group GROUP --as-of` a moment "
-        "before it.",
+        f"messages again. {_UNDO}",
     ),
     Rule(
         name="lag_above_slo",
