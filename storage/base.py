@@ -304,6 +304,23 @@ class LimitsReads(Protocol):
 
 
 @runtime_checkable
+class TimesFolds(Protocol):
+    """Optional part of the contract, for a store that itself knows when a fold is due.
+
+    The runtime then does not look for folds that are due, except at a stop. An append with changes
+    may fold too, so the store asks only while no such append comes.
+    """
+
+    def on_fold_due(self, call: Callable[[], None]) -> None:
+        """Let the store call ``call`` on the event loop when a fold is due.
+
+        The runtime then makes an append of all loaded shards without changes. If it cannot do so
+        now, it does nothing, and the store has to ask again.
+        """
+        ...
+
+
+@runtime_checkable
 class CanBeMoved(Protocol):
     """Optional part of the contract, for a store whose files may be moved, deleted or replaced
     while it is open.

@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from groupkeeper.storage.base import CanBeMoved, OffsetStorage, StoreRefused, StoreTaken
+from groupkeeper.storage.base import (
+    CanBeMoved,
+    OffsetStorage,
+    StoreRefused,
+    StoreTaken,
+    TimesFolds,
+)
 from groupkeeper.storage.cancellation import unless_cancelled
 
 if TYPE_CHECKING:
@@ -118,6 +124,8 @@ class Housekeeping:
                     self._recovery.append_failed(lane, error)
 
     async def _fold_if_idle(self, now_ms: int) -> None:
+        if isinstance(self._storage, TimesFolds):
+            return  # the store itself asks for folds
         written_ms = max(lane.last_append_ms for lane in self._lanes)
         is_idle = now_ms - written_ms >= self._config.fold_idle_ms
         # A shard of a shared store may be LOADING for days. The others are folded nevertheless.

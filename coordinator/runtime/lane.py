@@ -111,6 +111,8 @@ class Lane(Gathering):
         self._host = host
         self._in_flight: Append | None = None
         self._abandoned: set[asyncio.Task[None]] = set()
+        self._must_fold = False
+        """True if a fold has to follow the append in flight."""
         self._pauses = 0
         self._free = asyncio.Event()
         """Set while the lane is not paused."""
@@ -201,14 +203,32 @@ class Lane(Gathering):
         """
         if not self.is_idle or self._pauses:
             return False
-        append = self._gathering = Append()
+        done = self._begin_fold().done
+        assert done is not None
+        await asyncio.shield(done)
+        return True
+
+    def fold_soon(self) -> None:
+        """Begin an append that folds. If an append is in flight, begin after it, unless another
+        append follows, which can fold too. Do nothing if the lane is paused. Events that wait for
+        an append are written with it.
+        """
+        if self._task is not None or self._pauses:
+            self._must_fold = self._task is not None
+            return
+        if any(slot.shard is not None for slot in self.slots):
+            self._begin_fold()
+
+    def _begin_fold(self) -> Append:
+        append = self._gathering
+        if append is None:
+            append = self._gathering = Append()
+            append.done = asyncio.get_running_loop().create_future()
         for slot in self.slots:
             if slot.shard is not None:
                 append.write_of(slot)
-        append.done = asyncio.get_running_loop().create_future()
         self._start()
-        await asyncio.shield(append.done)
-        return True
+        return append
 
     def abandon(self) -> None:
         """Abandon the append in flight, if there is one. Called at the end of a stop."""
@@ -268,11 +288,13 @@ class Lane(Gathering):
             # Requests may have gathered since the last append began.
             since_ms = append.started_ms if append is not None else self._clock.now().monotonic_ms
             self._limit_wait(self._gathering, since_ms)
+        elif self._must_fold:
+            self.fold_soon()
 
     def _begin_append(self, append: Append) -> Append:
         self._gathering = None
         self._in_flight = append
-        self.is_full = False
+        self.is_full = self._must_fold = False
         append.started_ms = self._clock.now().monotonic_ms
         append.started_s = self._timer()
         if append.writes and append.done is None:

@@ -1,7 +1,6 @@
 """The leases of a store that several processes can reach (``StorageLimits.shared``).
 
-A slot holds one shard in this process. A lane is a queue of appends. A fold is an append that
-writes only the present state of groups.
+A slot holds one shard in this process. A lane is a queue of appends.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 INTERVAL_S: Final = 0.25
-"""The pause between two checks for lost leases, and between two folds of an idle lane."""
+"""The pause between two checks for lost leases."""
 
 
 class Leases:
@@ -62,8 +61,8 @@ class Leases:
             clock.on_turn = self.check_time
 
     async def run(self) -> None:
-        """Until cancelled: suspend shards whose leases are not confirmed, renew the leases, resume
-        suspended shards, and fold idle lanes.
+        """Until cancelled: suspend shards whose leases are not confirmed, renew the leases, and
+        resume suspended shards.
         """
         while True:
             await asyncio.sleep(INTERVAL_S)
@@ -72,7 +71,6 @@ class Leases:
                 async with asyncio.timeout(self._timeout_s):
                     await unless_cancelled(self.renew())
                     await self._resume()
-                    await self._fold()
             except Exception as error:  # noqa: BLE001 - retried next time
                 log.warning("leases_not_renewed", error=str(error) or repr(error))
 
@@ -131,9 +129,3 @@ class Leases:
             if slots:
                 log.error("leases_lost", shards=[slot.shard_id for slot in slots])
                 self._recovery.lose(lane, slots)
-
-    async def _fold(self) -> None:
-        """Fold on the lanes that are idle. On other lanes, the appends for requests also fold."""
-        if self._storage.unfolded():
-            for lane in self._lanes:
-                await lane.fold()

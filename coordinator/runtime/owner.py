@@ -20,7 +20,7 @@ from groupkeeper.coordinator.runtime.leases import Leases
 from groupkeeper.coordinator.runtime.recovery import Recovery
 from groupkeeper.coordinator.runtime.slot import Slot
 from groupkeeper.coordinator.runtime.workshop import Workshop
-from groupkeeper.storage.base import OffsetStorage, ShardId, StorageError
+from groupkeeper.storage.base import OffsetStorage, ShardId, StorageError, TimesFolds
 from groupkeeper.storage.cancellation import unless_cancelled
 
 if TYPE_CHECKING:
@@ -68,6 +68,8 @@ class ShardOwner:
         self._housekeeping = Housekeeping(
             storage, config, clock, self.lanes, self.slots, self.recovery, self._leases
         )
+        if isinstance(storage, TimesFolds):
+            storage.on_fold_due(self._fold_soon)
         self._tasks: list[asyncio.Task[None]] = []
         self._ended_tasks: list[asyncio.Task[None]] = []
 
@@ -123,6 +125,10 @@ class ShardOwner:
             await unless_cancelled(self._storage.release(leases))
         except StorageError as error:
             log.warning("release_failed", error=str(error))
+
+    def _fold_soon(self) -> None:
+        for lane in self.lanes:
+            lane.fold_soon()
 
     def loading_count(self) -> int:
         """Return how many shards are LOADING."""

@@ -28,6 +28,7 @@ from groupkeeper.storage.base import (
     StorageError,
     StoreIdentity,
     StoreRefused,
+    TimesFolds,
 )
 from groupkeeper.storage.codec.records import group_of
 from tests.simulation.history import Durable
@@ -108,6 +109,10 @@ class Misfortune:
             self.faults["kill at a point"] += 1
             self._die()
 
+    def while_alive(self, call: Callable[[], None]) -> Callable[[], None]:
+        """Return a function that does the same until the process is killed, then nothing."""
+        return lambda: None if self.is_dead else call()
+
     def happens(self, weight: float) -> bool:
         return self._random.random() < self.trouble * weight
 
@@ -163,6 +168,9 @@ class SimStore:
         """Leases that the process knows to be lost. It must use none of them."""
         self.is_moved = False
         """True if its files were moved. This process must never use them again."""
+        if isinstance(inner, TimesFolds):
+            times_folds = inner
+            self.on_fold_due = lambda call: times_folds.on_fold_due(fate.while_alive(call))
 
     async def open(self, identity: StoreIdentity) -> None:
         await self.inner.open(identity)

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from itertools import pairwise
 
 from groupkeeper.coordinator.cluster.topics import Topics
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.records import SavedGroup
 from groupkeeper.storage.backends.journal import unfolded
-from groupkeeper.storage.backends.journal.life_journal import FOLD_EVERY_MS
 from groupkeeper.storage.backends.journal.store import JournalStorage
 from groupkeeper.storage.backends.journal.unfolded import FoldPortion, Unfolded
 from groupkeeper.storage.base import Batch, ShardAppend
@@ -44,8 +42,9 @@ class Changes:
         item = ShardAppend(0, 1, [Batch([record], [])], partial(self.model.saved, 0))
         self.unfolded.note(self.row, [item])
 
-    def take(self) -> FoldPortion:
-        return self.unfolded.take({0: partial(self.model.saved, 0)}, self.row)
+    def take(self, *, may_large: bool = True) -> FoldPortion:
+        saved = {0: partial(self.model.saved, 0)}
+        return self.unfolded.take(saved, self.row, may_large=may_large)
 
     def saved(self, group_id: str) -> SavedGroup:
         group = self.model.saved(0, group_id)
@@ -86,16 +85,35 @@ async def test_a_large_group_is_written_as_it_was_when_it_was_taken():
     assert changes.unfolded.groups() == [(0, "large")]
 
 
-def a_storage(server: FakeServer, pause=None) -> JournalStorage:
-    driver = FakeDriver(server) if pause is None else FakeDriver(server, pause)
+def a_storage(driver: FakeDriver) -> JournalStorage:
     now_ms = lambda: round(asyncio.get_running_loop().time() * 1000)  # noqa: E731
     return JournalStorage(driver, node_id=1, name="host:1", lease_ttl_ms=2_000, timer_ms=now_ms)
+
+
+async def test_a_large_group_that_has_to_wait_keeps_its_entries() -> None:
+    changes = Changes()
+    changes.commit("a", 1)
+    changes.commit("large", 1, is_large=True)
+    changes.commit("b", 1)
+    portion = changes.take(may_large=False)
+    assert [value.key for value in portion.values] == ["a", "b"]
+    assert portion.trim_row == 1
+    assert changes.unfolded.only_large_wait
+    changes.commit("b", 2)
+    changes.commit("large", 2, is_large=True)
+    portion = changes.take(may_large=False)
+    assert ([value.key for value in portion.values], portion.trim_row) == (["b"], 1)
+    changes.commit("c", 1)
+    portion = changes.take()
+    assert ([*portion.rows.items()], portion.trim_row) == ([((0, True, "large"), 2)], 5)
+    assert [value.key for value in changes.take().values] == ["c"]
+    assert not changes.unfolded.has_changes
 
 
 @virtual_time
 async def test_a_commit_while_a_large_group_is_encoded_is_loaded_again(monkeypatch) -> None:
     server = FakeServer()
-    owner = await Owner(a_storage(server)).start()
+    owner = await Owner(a_storage(FakeDriver(server))).start()
     reached, encode = Gate(), group_pieces.encode_in_pieces
 
     async def held(group: SavedGroup) -> bytes:
@@ -120,35 +138,14 @@ async def test_a_commit_while_a_large_group_is_encoded_is_loaded_again(monkeypat
 @virtual_time
 async def test_the_journal_of_an_ended_life_with_a_large_group_is_folded() -> None:
     server = FakeServer()
-    owner = await Owner(a_storage(server)).start()
+    owner = await Owner(a_storage(FakeDriver(server))).start()
     await owner.append(0, [commit("g", 1)])
     await owner.append(0, [commit("g", 2, partitions=PARTITIONS, metadata=METADATA)])
     expected = owner.model.keys
     await owner.storage.close()
-    successor = await Owner(a_storage(server)).start()
+    successor = await Owner(a_storage(FakeDriver(server))).start()
     assert successor.model.keys == expected
     await successor.storage.close()
-
-
-@virtual_time
-async def test_a_fold_that_takes_long_begins_more_rarely() -> None:
-    """Otherwise small commits to a large group would occupy the store all the time."""
-    begun: list[float] = []
-    loop = asyncio.get_running_loop()
-
-    async def slow(call: str, is_done: bool) -> None:
-        if call == "fold" and not is_done:
-            begun.append(loop.time())
-            await asyncio.sleep(0.1)
-
-    owner = await Owner(a_storage(FakeServer(), slow)).start()
-    for number in range(40):
-        await owner.append(0, [commit("g", number)])
-        await asyncio.sleep(FOLD_EVERY_MS / 1000)
-    gaps = [later - earlier for earlier, later in pairwise(begun)]
-    assert len(gaps) > 3
-    assert min(gaps) >= 0.99
-    await owner.storage.close()
 
 
 @virtual_time
@@ -161,7 +158,7 @@ async def test_no_group_stops_while_a_fold_takes_longer_than_an_append_may() -> 
         if call in held and not is_done:
             await held[call].wait()
 
-    storage = a_storage(FakeServer(), pause)
+    storage = a_storage(FakeDriver(FakeServer(), pause))
     async with a_world(storage, Topics(TOPICS), append_timeout_ms=1_000) as world:
         await asyncio.sleep(1)
         gate = held["fold"] = Gate()

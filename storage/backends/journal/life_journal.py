@@ -21,13 +21,16 @@ from groupkeeper.storage.base import ShardAppend, StorageError
 from groupkeeper.storage.cancellation import unless_cancelled
 
 FOLD_EVERY_MS: Final = 250
-"""The shortest time between the beginnings of two folds. So a group that changes often is saved as
-a whole at most four times a second, and not with every commit."""
+"""The shortest time between the beginnings of two folds, unless the first one could not write
+everything. So a group that changes often is saved as a whole at most four times a second, and not
+with every commit. A change is saved after this time, one append and one fold: at most 500 ms late,
+if the store answers each of the two within 125 ms."""
 
 FOLD_PAUSES: Final = 10
-"""The least time between the beginnings of two folds, as a multiple of the duration of the first
-one. A fold writes a large group as a whole. Without this pause, small commits to such a group would
-occupy the store all the time."""
+"""The least time between the beginnings of two folds of large groups, as a multiple of the duration
+of the first one. A fold writes a large group as a whole. Without this pause, small commits to such
+a group would occupy the store all the time. Other groups do not wait for it. A fold that failed is
+tried again after the same pause."""
 
 MOST_FOLD_PAUSE_MS: Final = 5_000
 """The upper limit of the time that follows from ``FOLD_PAUSES``."""
@@ -59,8 +62,8 @@ MOST_FULL_WAIT_MS: Final = 1_000
 end of a slow fold would reach its time limit and fail, and all shards would be loaded again."""
 
 MOST_IDLE_WAIT_MS: Final = 100
-"""The longest time that an append with nothing to write waits for a fold. During this time no shard
-can write."""
+"""The longest time that an append with nothing to write waits for a fold at a stop. During this
+time no shard can write."""
 
 _log = structlog.get_logger(__name__)
 
@@ -74,8 +77,11 @@ class LifeJournal:
         life_id: str,
         timer_ms: Callable[[], int],
         after_fold: Callable[[], Awaitable[None]],
+        ask_for_fold: Callable[[], None],
     ) -> None:
-        """``after_fold`` is called after each fold that succeeded, and must not fail."""
+        """``after_fold`` is called after each fold that succeeded, and must not fail.
+        ``ask_for_fold`` is called when ``only_fold`` should be called.
+        """
         self.entries: deque[JournalEntry] = deque()
         """The entries that may still be in the journal."""
         self.bytes = 0
@@ -94,7 +100,19 @@ class LifeJournal:
         self._unfolded = Unfolded()
         self._folding: asyncio.Task[None] | None = None
         self._folded_ms = 0
-        self._fold_pause_ms = FOLD_EVERY_MS
+        """When the last fold began."""
+        self._fold_pause_ms = 0
+        """The time from the beginning of the last fold to the next one."""
+        self._large_ms = 0
+        """The time from which large groups may be folded again."""
+        self._ask_for_fold = ask_for_fold
+        self._timer: asyncio.TimerHandle | None = None
+        """The timer that asks for the next fold. It is only set while the journal has entries and
+        no fold runs."""
+        self._is_asked = False
+        """True if a fold was asked for and has not begun."""
+        self._is_over = False
+        """True if this life has ended, so that it folds nothing more."""
         self._failures_in_a_row = 0
         self._fold_error = ""
 
@@ -156,6 +174,8 @@ class LifeJournal:
         self.bytes += len(entry.payload)
         if portion is not None:
             self._begin_fold(portion)
+        elif self._timer is None and self._folding is None:
+            self._set_timer()
 
     # --- folding ----------------------------------------------------------------------------------
 
@@ -170,18 +190,52 @@ class LifeJournal:
         is_due = is_urgent or self._is_time_to_fold()
         if self._folding is not None or not is_due:
             return None
-        self._folded_ms = self._timer_ms()
-        return self._unfolded.take({item.shard: item.saved for item in items}, entry.row)
+        return self._take(items, entry.row, may_large=is_urgent)
 
     async def only_fold(self, items: Sequence[ShardAppend]) -> None:
-        """Begin a fold unless one runs already. Wait for its end, at most
+        """Begin a fold unless one runs already. If we have not asked for it, the caller folds
+        everything at a stop: fold large groups too, and wait for the end of the fold, at most
         ``MOST_IDLE_WAIT_MS``.
         """
+        was_asked, self._is_asked = self._is_asked, False
         if self._folding is None:
-            self._folded_ms = self._timer_ms()
-            saved = {item.shard: item.saved for item in items}
-            self._begin_fold(self._unfolded.take(saved, self._last_row))
-        await self.end_of_fold(MOST_IDLE_WAIT_MS / 1000)
+            self._begin_fold(self._take(items, self._last_row, may_large=not was_asked))
+        if not was_asked:
+            await self.end_of_fold(MOST_IDLE_WAIT_MS / 1000)
+
+    def _take(
+        self, items: Sequence[ShardAppend], row: int, *, may_large: bool = False
+    ) -> FoldPortion:
+        self._folded_ms = self._timer_ms()
+        self._fold_pause_ms = FOLD_EVERY_MS
+        saved = {item.shard: item.saved for item in items}
+        may_large = may_large or self._folded_ms >= self._large_ms
+        return self._unfolded.take(saved, row, may_large=may_large)
+
+    def stop(self) -> None:
+        """Ask for no fold any more."""
+        self._is_over = True
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _set_timer(self) -> None:
+        """Ask for a fold when the next one is due, if the journal has entries. So nobody has to
+        look regularly whether something is to be folded.
+        """
+        if self._timer is not None or self._is_over or not self.entries:
+            return
+        at_ms = self._folded_ms + self._fold_pause_ms
+        if self._unfolded.only_large_wait:
+            at_ms = max(at_ms, self._large_ms)
+        left_s = max(at_ms - self._timer_ms(), 0) / 1000
+        self._timer = asyncio.get_running_loop().call_later(left_s, self._ask)
+
+    def _ask(self) -> None:
+        """Ask for a fold, and again after ``FOLD_EVERY_MS`` if none has begun until then."""
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(FOLD_EVERY_MS / 1000, self._ask)
+        self._is_asked = True
+        self._ask_for_fold()
 
     async def end_of_fold(self, limit_s: float | None = None) -> None:
         """Wait until no fold runs, or until ``limit_s`` seconds have passed."""
@@ -192,6 +246,7 @@ class LifeJournal:
         """Cancel the present fold, and wait until it has ended. Our life must have ended: the store
         then refuses the rest of the fold, and the next life folds the journal.
         """
+        self.stop()
         if self._folding is not None:
             self._folding.cancel()
             await asyncio.wait([self._folding])
@@ -209,6 +264,14 @@ class LifeJournal:
         )
 
     def _begin_fold(self, portion: FoldPortion) -> None:
+        self._is_asked = False
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        has_entries = self.entries and self.entries[0].row <= portion.trim_row
+        if not portion.has_values and not has_entries:
+            self._set_timer()  # what has changed is a large group that waits
+            return
         self._folding = asyncio.get_running_loop().create_task(self._fold(portion))
 
     def _leaving(self, trim_row: int) -> list[JournalEntry]:
@@ -232,6 +295,7 @@ class LifeJournal:
         """
         began_ms = self._timer_ms()
         gone = self._leaving(portion.trim_row)
+        is_cut = len(gone) < len(self.entries) and self.entries[len(gone)].row <= portion.trim_row
         if gone:
             portion = portion._replace(trim_row=gone[-1].row)
         try:
@@ -245,7 +309,7 @@ class LifeJournal:
             self._fold_error = ""
             await self._after_fold()
         except LifeOver:
-            pass  # whoever ended this life folds its journal
+            self._is_over = True  # whoever ended this life folds its journal
         except Exception as error:  # noqa: BLE001 - whatever it is, the journal has the records
             self._unfolded.failed(portion)
             self.fold_failures += 1
@@ -259,9 +323,23 @@ class LifeJournal:
                     in_a_row=self._failures_in_a_row,
                 )
         finally:
-            took_ms = self._timer_ms() - began_ms
-            self._fold_pause_ms = min(max(FOLD_EVERY_MS, FOLD_PAUSES * took_ms), MOST_FOLD_PAUSE_MS)
             self._folding = None
+            is_rest_due = portion.has_rest or is_cut
+            self._fold_pause_ms = self._pause_ms(self._timer_ms() - began_ms, is_rest_due)
+            if portion.large is not None:
+                pause_ms = FOLD_PAUSES * (self._timer_ms() - began_ms)
+                self._large_ms = began_ms + min(max(FOLD_EVERY_MS, pause_ms), MOST_FOLD_PAUSE_MS)
+            self._set_timer()
+
+    def _pause_ms(self, took_ms: int, is_rest_due: bool) -> int:
+        """Return the time from the beginning of the last fold to that of the next one."""
+        if self._failures_in_a_row:
+            pause_ms = max(FOLD_EVERY_MS, FOLD_PAUSES * took_ms)
+        elif took_ms > FOLD_EVERY_MS:  # a slow store has to rest, too
+            pause_ms = 2 * took_ms
+        else:
+            pause_ms = 0 if is_rest_due else FOLD_EVERY_MS
+        return min(pause_ms, MOST_FOLD_PAUSE_MS)
 
 
 def is_told(failures: int) -> bool:

@@ -143,6 +143,8 @@ class JournalStorage:
         """The journal of the present life, or of the last one."""
         self._earlier_fold_failures = 0
         """The folds that failed in the journals of earlier lives of this process."""
+        self._ask_for_fold: Callable[[], None] = _nobody
+        """Called when an append without changes should come, which begins a fold."""
         self._beat_failures = 0
         self._set_backs = 0
         self._events = JournalEvents(driver, node_id, _OwnJournal(self), self._log_clock)
@@ -177,6 +179,7 @@ class JournalStorage:
         if self._beating is not None:
             self._beating.cancel()
             await asyncio.wait([self._beating])
+        self._journal.stop()
         await self._journal.end_of_fold()
         life_id, self._life_id = self._life_id, None
         if self._taking_over is not None:
@@ -221,6 +224,7 @@ class JournalStorage:
             self._set_backs += 1
         self._end = end
         self._earlier_fold_failures += self._journal.fold_failures
+        self._journal.stop()
         self._journal = self._new_journal(life_id)
         self._epochs.clear()
         reason = LogReason.OLDER_STORE if is_set_back else LogReason.START
@@ -230,7 +234,10 @@ class JournalStorage:
         await self._beat()
 
     def _new_journal(self, life_id: str) -> LifeJournal:
-        return LifeJournal(self._driver, life_id, self._timer_ms, partial(self._clean, life_id))
+        clean = partial(self._clean, life_id)
+        return LifeJournal(
+            self._driver, life_id, self._timer_ms, clean, lambda: self._ask_for_fold()
+        )
 
     async def _register(self) -> Succession:
         """Begin a life of this process, after the lives of all other processes have ended. Wait for
@@ -475,6 +482,9 @@ class JournalStorage:
     def unfolded(self) -> int:
         return self._journal.unfolded()
 
+    def on_fold_due(self, call: Callable[[], None]) -> None:
+        self._ask_for_fold = call
+
     def stats(self) -> dict[str, float]:
         figures = self._driver.figures() if isinstance(self._driver, HasFigures) else {}
         return {
@@ -516,6 +526,10 @@ class JournalStorage:
     def _check_open(self) -> None:
         if not self._is_open:
             raise StorageError(f"{self._driver.name}: is not open")
+
+
+def _nobody() -> None:
+    """Do nothing: nobody has asked to be called when a fold is due."""
 
 
 class _OwnJournal:

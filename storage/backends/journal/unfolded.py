@@ -46,6 +46,13 @@ class FoldPortion(NamedTuple):
     large: tuple[ShardId, SavedGroup] | None = None
     """A snapshot of a group that takes too long to encode at once. It is the only value of its
     fold."""
+    has_rest: bool = False
+    """True if values that changed before this fold are left, so the next one should not wait."""
+
+    @property
+    def has_values(self) -> bool:
+        """True if the fold writes a value."""
+        return bool(self.rows)
 
     async def encoded(self) -> Sequence[Value]:
         """Return the encoded values. A large group is encoded in this call, in pieces, so that
@@ -67,6 +74,9 @@ class Unfolded:
         """The number of requests in the entries that no fold has deleted yet. Some of them may
         already be part of a saved value."""
         self._rows: OrderedDict[Key, int] = OrderedDict()
+        self._large: OrderedDict[Key, int] = OrderedDict()
+        """The large groups that changed while large groups had to wait. Their rows are as in
+        ``_rows``. A group that changes again is in both."""
         self._records: dict[Key, bytes | None] = {}
         """The newest keyed records that are not saved; None if a key was cleared."""
         self._counts: deque[tuple[int, int]] = deque()
@@ -92,42 +102,63 @@ class Unfolded:
     @property
     def has_changes(self) -> bool:
         """True if a value has to be written."""
-        return bool(self._rows)
+        return bool(self._rows or self._large)
+
+    @property
+    def only_large_wait(self) -> bool:
+        """True if the only values to write are large groups that had to wait."""
+        return bool(self._large) and not self._rows
 
     def groups(self) -> list[tuple[ShardId, str]]:
         """Return the groups whose values have to be written."""
-        return [(shard, name) for shard, is_group, name in self._rows if is_group]
+        keys = {**self._large, **self._rows}
+        return [(shard, name) for shard, is_group, name in keys if is_group]
 
-    def take(self, saved: Saved, row: int) -> FoldPortion:
+    def take(self, saved: Saved, row: int, *, may_large: bool = True) -> FoldPortion:
         """Choose the values with the oldest changes, and encode them for one fold. Only shards in
         ``saved`` are considered. If the value with the oldest change is a large group, take only a
-        snapshot of this group. The states in ``saved`` must contain all changes up to the entry
-        ``row``, and no later one.
+        snapshot of this group. Without ``may_large``, large groups wait for a later fold. The
+        states in ``saved`` must contain all changes up to the entry ``row``, and no later one.
         """
+        if may_large and self._large:
+            self._rows = OrderedDict(
+                sorted(_older(self._large, self._rows).items(), key=lambda item: item[1])
+            )
+            self._large.clear()
         taken: dict[Key, int] = {}
+        waiting: dict[Key, int] = {}
         values: list[Value] = []
         large: tuple[ShardId, SavedGroup] | None = None
-        size = 0
+        size, has_rest = 0, False
         for key, changed_row in self._rows.items():
             if key[0] not in saved:
                 continue
             group = saved[key[0]](key[2]) if key[1] else None
             if group is not None and not is_one_part(group, MAX_PART_BYTES):
+                if not may_large:
+                    waiting[key] = changed_row
+                    continue
                 if not taken:
                     large = key[0], snapshot_of(group)
                     taken[key] = changed_row
+                has_rest = len(self._rows) > len(taken)
                 break
             value = self._value(key, group)
             size += len(value.data or b"")
             if values and size > MAX_FOLD_BYTES:
+                has_rest = True
                 break
             values.append(value)
             taken[key] = changed_row
         for key in taken:
             del self._rows[key]
             self._records.pop(key, None)
-        trim_row = min(self._rows.values(), default=row + 1) - 1
-        return FoldPortion(values, taken, trim_row, large)
+        for key in waiting:
+            del self._rows[key]
+        self._large = _older(self._large, waiting)
+        left = [*self._rows.values(), *self._large.values()]
+        trim_row = min(left, default=row + 1) - 1
+        return FoldPortion(values, taken, trim_row, large, has_rest)
 
     def _value(self, key: Key, group: SavedGroup | None) -> Value:
         shard, is_group, name = key
@@ -151,3 +182,11 @@ class Unfolded:
         for value in portion.values:
             if not value.is_group:
                 self._records.setdefault((value.shard, False, value.key), value.data)
+
+
+def _older(first: Mapping[Key, int], second: Mapping[Key, int]) -> OrderedDict[Key, int]:
+    """Return the keys of both. A key that is in both keeps its smaller row."""
+    rows = OrderedDict(first)
+    for key, row in second.items():
+        rows[key] = min(row, rows.get(key, row))
+    return rows

@@ -23,6 +23,7 @@ from groupkeeper.storage.base import (
     StorageError,
     StoreBusy,
     StoreIdentity,
+    TimesFolds,
 )
 from groupkeeper.storage.cancellation import unless_cancelled
 from groupkeeper.storage.event_log.log_clock import LogReason, wall_clock_ms
@@ -83,6 +84,8 @@ class SealedStorage:
             self.check_place = store.check_place
         if isinstance(store, LimitsReads):
             self.read_time_left_ms, self.lost = store.read_time_left_ms, store.lost
+        if isinstance(store, TimesFolds):
+            self.on_fold_due = store.on_fold_due
         self._source = store.event_source()
         self._settings = settings
         self._clock = clock
