@@ -9,6 +9,8 @@ This file is long because both directions belong together: what one stores, the 
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
@@ -113,11 +115,42 @@ def _join_and_upgrade(
         _refuse(shard, ticket, refusal)
         return
     size_bytes = trial.size_bytes + trial.assigned_bytes
-    metadata_hash = trial.subscriptions.metadata_hash(shard.image)
-    record = msgspec.structs.replace(record, metadata_hash=metadata_hash)
+    if not _owes_a_target(shard, trial, request, fields):
+        metadata_hash = trial.subscriptions.metadata_hash(shard.image)
+        record = msgspec.structs.replace(record, metadata_hash=metadata_hash)
     converted = _upgrade(shard, group, record, size_bytes)
     add_converted_event(shard, request, group, converted)
     heartbeat.accept(shard, converted, request, fields, ticket)
+
+
+def _owes_a_target(
+    shard: ShardState,
+    trial: ConsumerGroup,
+    request: ConsumerGroupHeartbeat,
+    fields: ConsumerMemberFields,
+) -> bool:
+    """Return True if nobody reads some partitions of the converted group, and the new member does
+    not begin an epoch by itself. The group then gets no hash of its topics, so its first heartbeat
+    begins one.
+
+    The rebalance that the conversion ends may have been about to assign these partitions: a member
+    had left, or a topic had grown. The epoch of a conversion does not grow for a new member without
+    topics, nor for a static member with the topics that it had.
+    """
+    known = admission.instance_owner(trial, request) or trial.members.get(request.member_id)
+    names = () if known is None else known.fields.subscribed_topic_names
+    if fields.subscribed_topic_names != names:
+        return False
+    image, subscriptions = shard.image, trial.subscriptions
+    read: Counter[str] = Counter()
+    for member in trial.members.values():
+        topics = subscriptions.ids_of(member.subscription, image)
+        for topic, numbers in member.target.items():
+            if topic in topics:  # a leader may assign numbers that do not exist
+                end = bisect_left(numbers, image.by_id[topic].partitions)
+                read[topic] += end - bisect_left(numbers, 0)
+    existing = subscriptions.existing(image)
+    return any(read[topic.topic_id] < topic.partitions for topic in existing)
 
 
 def _refuse(shard: ShardState, ticket: Ticket, refusal: HeartbeatRefusal) -> None:
@@ -167,6 +200,13 @@ def _consumer_members(
     """
     members = []
     reader = MembersReader()
+    # Not the assignments that DescribeGroups shows. After a downgrade these are the targets, and
+    # after a rebalance that was abandoned they are empty. But members may read on what they were
+    # told before.
+    saved = () if group.saved is None else group.saved.members
+    by_id = {each.member_id: each.assignment for each in saved}
+    by_instance = {each.group_instance_id: each.assignment for each in saved}
+    by_instance.pop(None, None)
     sorted_lists: dict[int, tuple[list[str], tuple[str, ...]]] = {}
     """The ``id`` of a list of topics -> the list, and the names that its members subscribe to."""
     for member in group.members.values():
@@ -174,7 +214,8 @@ def _consumer_members(
         subscription = reader.subscription(metadata)
         # Answers to this member will have the version of its first protocol: check that too.
         subscription_version(member.protocols[0].metadata)
-        assignment = reader.assignment(member.assignment or NOTHING_ASSIGNED)
+        told = by_id.get(member.member_id) or by_instance.get(member.group_instance_id)
+        assignment = reader.assignment(told or NOTHING_ASSIGNED)
         if assignment.user_data:
             raise ConsumerProtocolError("an assignor keeps data of its own")
         topics = subscription.topics

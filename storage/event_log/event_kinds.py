@@ -239,7 +239,8 @@ KINDS: Final = (
                 "owned partitions), `leader_rejoin` (the leader rejoined with the same metadata), "
                 "`static_member_rejoin`, or the reason of an eviction. `downgrade`: a consumer "
                 "group became a classic one. Only in consumer groups: `subscription_changed`; "
-                "`topics_changed` (a subscribed topic was created, deleted or got partitions); "
+                "`topics_changed` (a subscribed topic was created, deleted or got partitions, or "
+                "nobody reads some partitions of a classic group that became a consumer group); "
                 "`pattern_resolved` (other topics match a pattern).",
             ),
             Field("members", _INTEGER, "The number of members at that moment."),

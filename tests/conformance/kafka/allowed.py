@@ -145,6 +145,11 @@ def _larger_share(kafka: Any, ours: Any) -> bool:
     return (len(kafka), len(ours)) == (4, 6)
 
 
+def _all_not_half(kafka: Any, ours: Any) -> bool:
+    """Partitions: half of them in Kafka, all of them here."""
+    return (len(kafka), len(ours)) == (6, 12)
+
+
 def _one_alone(kafka: Any, ours: Any) -> bool:
     return _ours_alone(kafka, ours) or _kafkas_alone(kafka, ours)
 
@@ -656,13 +661,17 @@ DECISIONS: tuple[Decision, ...] = (
         ),
     ),
     Decision(
-        "A conversion leaves no partition unread",
-        "DescribeGroups",
+        "A conversion shares out every partition once",
+        "DescribeGroups, ConsumerGroupHeartbeat, ConsumerGroupDescribe",
         "all",
-        "the state of the group",
+        "the state and epoch of the group, and the partitions assigned to its members",
         "A static member that joins by the classic protocol may make the group a classic one. If "
         "another member then still waits for a partition, we begin a rebalance. In Kafka the group "
-        "is Stable, and nobody reads the partition before the next rebalance.",
+        "is Stable, and nobody reads the partition before the next rebalance. A conversion also "
+        "ends the rebalance of a classic group. If nobody reads some partitions then, we begin an "
+        "epoch. In Kafka the join of a static member, or of one without topics, begins none. Each "
+        "member keeps the partitions that it was told last. In Kafka, after a rebalance that was "
+        "abandoned it has none, and after a downgrade its target, so two members may read one.",
         (
             _rule(
                 "a_member_waits_while_a_static_one_is_replaced",
@@ -674,6 +683,33 @@ DECISIONS: tuple[Decision, ...] = (
                 "a_member_waits_while_a_static_one_is_replaced",
                 "describe_groups",
                 r"groups\.(protocol_data|members\.member_(metadata|assignment))",
+                _kafkas_alone,
+            ),
+            *[
+                _rule("a_static_member_changes_its_protocol_after_another_one_left", *rule)
+                for rule in (
+                    (
+                        "consumer_group_heartbeat consumer_group_describe",
+                        r"member_epoch|groups\.(group|assignment|members\.member)_epoch",
+                        _next_epoch,
+                    ),
+                    (
+                        "consumer_group_heartbeat consumer_group_describe",
+                        r"(groups\.members\.(target_)?)?assignment\.topic_partitions\.partitions",
+                        _all_not_half,
+                    ),
+                )
+            ],
+            _rule(
+                "a_group_that_has_just_become_classic_becomes_a_consumer_group_again",
+                "consumer_group_describe",
+                r"groups\.members\.assignment\.topic_partitions\.partitions",
+                _larger_share,
+            ),
+            _rule(
+                "a_group_that_has_just_become_classic_becomes_a_consumer_group_again",
+                "consumer_group_describe",
+                r"groups\.members\.assignment\.topic_partitions",
                 _kafkas_alone,
             ),
         ),

@@ -177,6 +177,40 @@ def a_member_waits_while_a_static_one_is_replaced(case: Case) -> None:
 
 
 @edge()
+def a_static_member_changes_its_protocol_after_another_one_left(case: Case) -> None:
+    """The conversion ends the rebalance in which it would get the partitions of the other one."""
+    static, leaving = case.people("static", "leaving")
+    case.join(static, version=5, instance="i")
+    case.join(leaving, version=3)
+    case.join(static, version=5, instance="i")
+    case.wait_for(*[person for person in (static, leaving) if person.waiting[0]])
+    case.sync(leaving)
+    shares = {static: range(6), leaving: range(6, 12)}
+    assigned = {person: classic_assignment((*share,), b"") for person, share in shares.items()}
+    case.sync(static, assigned, version=3, instance="i")
+    case.leave(leaving)
+    new = Member(case, "new", instance="i")
+    new.join()
+    look(case)
+
+
+@edge()
+def a_group_that_has_just_become_classic_becomes_a_consumer_group_again(case: Case) -> None:
+    """A member waits for partitions that another one has. Nobody may tell it that it has them."""
+    a = Member(case, "a")
+    a.join()
+    first, second = case.people("first", "second")
+    case.join(first, version=9, member_id=f"{case.group}-y")
+    settled_with(case, first, a)
+    case.join(second, version=9, member_id=f"{case.group}-z")
+    look(case)
+    a.leave()
+    b = Member(case, "b")
+    b.join()
+    look(case)
+
+
+@edge()
 def a_static_member_changes_its_protocol_under_its_own_id(case: Case) -> None:
     a = Member(case, "a", instance="i")
     a.join()

@@ -27,6 +27,7 @@ from hypothesis import strategies as st
 from groupkeeper.protocol.consumer_protocol import (
     ConsumerAssignment,
     Subscription,
+    decode_assignment,
     encode_assignment,
     encode_subscription,
 )
@@ -51,6 +52,7 @@ MOST_IN_WINDOW = 4
 MOST_REQUESTS = 40
 TOPICS = ((settings.TOPIC,), (settings.TOPIC,), (settings.TOPIC,), (), ("absent",))
 PATTERNS = ("ord.*", "ord.*", "o.*s", "nothing.*", "")
+REBALANCING = ("PreparingRebalance", "CompletingRebalance")
 CLASSIC = (14, 27)
 """Errors after which a classic client joins again: the load, and a rebalance."""
 
@@ -240,6 +242,11 @@ class Speaker:
         return any(self.person.waiting)
 
 
+def assigned_partitions(assignment: bytes) -> list[int]:
+    """The partitions of the topic in an assignment of the classic protocol."""
+    return decode_assignment(assignment).partitions.get(settings.TOPIC, [])
+
+
 class MixedLiver:
     """Leads one life on both sides."""
 
@@ -252,6 +259,10 @@ class MixedLiver:
         self.interval_ms = INTERVAL_MS * pair.patience if life.kind == "interval" else 0
         self.described: dict[str, Any] = {}
         """The consumer group as Kafka described it last, or an error without a state."""
+        self.classic: dict[str, Any] = {}
+        """The classic group as Kafka described it last; without members if it is none."""
+        self.is_downgraded = False
+        """Whether a consumer group became this classic one, which has not been Stable since."""
         self._start = time.monotonic()
 
     def lead(self) -> None:
@@ -280,12 +291,15 @@ class MixedLiver:
     def _look(self) -> None:
         if self.life.kind == "patterns":
             self.case.wait(RESOLVED_MS * self.pair.patience)
-        self.pair.look()
+        was_consumer = bool(self.described.get("members"))
+        (self.classic,) = self.pair.look()["groups"]
         groups = [self.case.group]
         answer = self.pair.ask_until_equal(
             "consumer_group_describe", 1, group_ids=groups, include_authorized_operations=False
         )
         (self.described,) = answer["groups"]
+        is_rebalancing = self.classic["group_state"] in REBALANCING
+        self.is_downgraded = is_rebalancing and (was_consumer or self.is_downgraded)
 
     def _all_allowed(self) -> bool:
         return all(decision_of(one) is not None for one in self.pair.comparison.differences)
@@ -323,7 +337,19 @@ class MixedLiver:
             # All that follows would differ too, see
             # docs/understand/differences.md#a-member-without-topics-gets-no-partitions
             topics, pattern = (settings.TOPIC,), None
+        if self._conversion_differs(begins_an_epoch=bool(topics) and speaker.instance is None):
+            return  # docs/understand/differences.md#a-conversion-shares-out-every-partition-once
         speaker.join(act.version, topics, pattern)
+
+    def _conversion_differs(self, *, begins_an_epoch: bool) -> bool:
+        """Whether the classic group would be another consumer group here than in Kafka."""
+        told = [member["member_assignment"] for member in self.classic.get("members", [])]
+        if not told:
+            return False
+        if self.classic["group_state"] in REBALANCING and (self.is_downgraded or not any(told)):
+            return True
+        read = {n for each in told if each for n in assigned_partitions(each)}
+        return not begins_an_epoch and len(read) < settings.PARTITIONS
 
     def _pattern(self, act: MixedAct) -> str | None:
         return act.pattern if self.life.kind == "patterns" and act.version else None
@@ -370,7 +396,7 @@ class MixedLiver:
 
     def classic_join(self, act: MixedAct, speaker: Speaker) -> None:
         if speaker.instance and self._others_wait(speaker):
-            return  # docs/understand/differences.md#a-conversion-leaves-no-partition-unread
+            return  # docs/understand/differences.md#a-conversion-shares-out-every-partition-once
         owned = tuple(range(act.variant % 5)) if act.owned == "part" else ()
         known = [member["member_id"] for member in self.described.get("members", [])]
         answer = speaker.classic_join(

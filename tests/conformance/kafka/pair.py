@@ -220,9 +220,9 @@ class Pair:
         self._compare()
         return [p.received[KAFKA][-1].answer for p in people]
 
-    def look(self) -> None:
-        """Compare what both sides tell of the case's group."""
-        self.ask_until_equal("describe_groups", 5, groups=[self.group])
+    def look(self) -> Answer:
+        """Compare what both sides tell of the case's group. Returns Kafka's answer."""
+        return self.ask_until_equal("describe_groups", 5, groups=[self.group])
 
     def observe(self, *groups: str) -> None:
         """Compare what both sides tell of the groups: members, state and offsets."""

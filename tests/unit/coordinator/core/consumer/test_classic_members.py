@@ -58,9 +58,14 @@ def test_a_static_member_that_changed_its_protocol_while_it_waited_can_be_replac
     join = driver.join("g", "a", group_instance_id="i", protocols=subscribed())
     assert join.error is NONE
     assert waiting.error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    next_one = ConsumerStub(driver, "b", instance_id="i")
-    assert next_one.join().error is NONE
-    assert next_one.epoch > 0
+    next_one = ConsumerStub(driver, "b", instance_id="i").join()
+    assert next_one.parked, "the first target is not computed yet"
+    del driver.work[0]  # of the group before it was converted
+    (work,) = driver.work
+    assert isinstance(work, assignment_work.AssignmentWork)
+    driver.finish_work(assignment_work.compute(work.assignor, work.spec))
+    assert next_one.error is NONE
+    assert next_one.result.member_epoch > 0
 
 
 @pytest.mark.usefixtures("computes_elsewhere")

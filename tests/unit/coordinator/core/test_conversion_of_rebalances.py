@@ -1,0 +1,166 @@
+"""Classic groups that become consumer groups while they rebalance, or while they should.
+
+The conversion ends the rebalance. Nobody may get what another member still reads, and nothing may
+stay unread.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.requests.membership import JoinProtocol
+from groupkeeper.protocol.consumer_protocol import Subscription, encode_subscription
+from tests.helpers.core.consumer_members import ConsumerStub, describe_consumer
+from tests.helpers.core.mixed_groups import (
+    assigned,
+    classic_group,
+    partitions_of,
+    rejoin,
+    subscribed,
+)
+from tests.helpers.core.shard_driver import (
+    ORDERS,
+    MemberStub,
+    ShardDriver,
+    TopicInfo,
+    a_member,
+    completing,
+)
+
+NONE = ErrorCode.NONE
+ALL = {*range(12)}
+
+
+def followed(driver: ShardDriver, consumer: ConsumerStub, *classic: MemberStub) -> set[int]:
+    """Let the members follow the target. Return the partitions that they have then."""
+    told: dict[str, set[int]] = {}
+    for _ in range(6):
+        driver.advance(1_000)
+        consumer.acknowledge()
+        for member in classic:
+            if member.heartbeat().error is not NONE:
+                member.joined(member.join())  # and has given up everything before
+            told[member.member_id] = partitions_of(member.sync())
+    return consumer.partitions().union(*told.values())
+
+
+def static_member_alone(driver: ShardDriver, assignment: bytes) -> MemberStub:
+    """The only member of a Stable classic group."""
+    (member,) = classic_group(driver, assignment, instance_id="i")
+    return member
+
+
+# --- nobody gets what another one reads ---
+
+
+def test_a_member_is_not_told_its_target_of_before_a_downgrade(driver) -> None:
+    """It waited for these partitions, and the member that reads them has not yet heard of it."""
+    (first,) = classic_group(driver, assigned(*ALL))
+    consumer = ConsumerStub(driver, "consumer")
+    consumer.join()
+    driver.advance(1_000)
+    second = a_member(driver)
+    rejoin(second)
+    consumer.leave()
+    assert driver.state() == "PreparingRebalance"
+    assert second.join().parked
+    again = ConsumerStub(driver, "again")
+    assert again.join().error is NONE
+    rejoin(second)
+    assert partitions_of(second.sync()) == set()
+    assert again.partitions() == set()
+    assert first.heartbeat().error is not NONE
+    rejoin(first)
+    assert followed(driver, again, first, second) == ALL
+
+
+def test_members_keep_what_they_read_before_a_rebalance_that_was_abandoned(driver) -> None:
+    """Members with a cooperative assignor read on while they join again."""
+    first, second = classic_group(driver, assigned(*range(6)), assigned(*range(6, 12)))
+    completing(driver, first, second)
+    third = a_member(driver, protocols=first.fields["protocols"])
+    assert third.join().parked
+    assert driver.state() == "PreparingRebalance"
+    new = ConsumerStub(driver, "new")
+    assert new.join().error is NONE
+    assert new.partitions() == set()
+    has = {m.member_id: m.assignment for m in describe_consumer(driver).members}
+    assert has[first.member_id][0][2] == (*range(6),)
+    assert has[second.member_id][0][2] == (*range(6, 12),)
+
+
+def test_a_static_member_that_came_back_in_a_rebalance_keeps_what_it_read(driver) -> None:
+    static = static_member_alone(driver, assigned(*ALL))
+    other = a_member(driver, protocols=static.fields["protocols"])
+    completing(driver, static, other)
+    back = a_member(driver, instance_id="i", protocols=static.fields["protocols"])
+    assert back.join().parked, "no record has its new id"
+    new = ConsumerStub(driver, "new")
+    assert new.join().error is NONE
+    assert new.partitions() == set()
+
+
+# --- nothing stays unread ---
+
+
+def test_the_partitions_of_a_member_that_left_are_read(driver) -> None:
+    first, second = classic_group(driver, assigned(*range(6)), assigned(*range(6, 12)))
+    second.leave()
+    new = ConsumerStub(driver, "new", topics=())
+    assert new.join().result.member_epoch == first.generation_id + 1
+    assert followed(driver, new, first) == ALL
+
+
+def test_the_partitions_of_a_member_that_left_are_read_by_a_static_one_that_comes_back(
+    driver,
+) -> None:
+    static = static_member_alone(driver, assigned(*range(6)))
+    assert driver.state() == "Stable"
+    new = ConsumerStub(driver, "new", instance_id="i")
+    assert new.join().result.member_epoch == static.generation_id + 1
+    assert followed(driver, new) == ALL
+
+
+def test_the_new_partitions_of_a_topic_are_read_after_a_conversion(driver) -> None:
+    static_member_alone(driver, assigned(*ALL))
+    driver.change_topics(TopicInfo("orders", ORDERS.topic_id, 20))
+    new = ConsumerStub(driver, "new", instance_id="i")
+    assert new.join().error is NONE
+    assert followed(driver, new) == {*range(20)}
+
+
+def test_a_topic_that_only_a_member_without_it_was_assigned_is_read(driver) -> None:
+    """It changed its topics when it came back, and kept its assignment
+    (docs/spec/edge-cases.md#edge-55).
+    """
+    static = a_member(driver, instance_id="i", protocols=subscribed())
+    other = a_member(driver, protocols=subscribed())
+    for member in completing(driver, static, other):
+        assignments = {
+            static.member_id: assigned(*range(6)),
+            other.member_id: assigned(*range(6, 12)),
+        }
+        assert member.sync(assignments if member.leads else None).error is NONE
+    absent = encode_subscription(Subscription(1, ["absent"]))
+    back = a_member(driver, instance_id="i", protocols=(JoinProtocol("range", absent),))
+    back.joined(back.join())
+    assert driver.state() == "Stable"
+    new = ConsumerStub(driver, "new", topics=())
+    assert new.join().result.member_epoch == back.generation_id + 1
+    assert followed(driver, new, back, other) == ALL
+
+
+@pytest.mark.parametrize("number", [12, -1])
+def test_partitions_that_do_not_exist_do_not_count(driver, number: int) -> None:
+    static = static_member_alone(driver, assigned(*range(11), number))
+    new = ConsumerStub(driver, "new", instance_id="i")
+    assert new.join().result.member_epoch == static.generation_id + 1
+    assert followed(driver, new) >= ALL
+
+
+def test_a_static_member_of_a_group_that_reads_all_begins_no_epoch(driver) -> None:
+    static = static_member_alone(driver, assigned(*ALL))
+    new = ConsumerStub(driver, "new", instance_id="i")
+    assert new.join().result.member_epoch == static.generation_id
+    assert new.partitions() == ALL
