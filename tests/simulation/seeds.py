@@ -47,6 +47,8 @@ CONSUMERS_FOUND: Final[Mapping[int, str]] = {
     "was told partitions that another one had not given up",
     1144: "a pattern changed to one that matches nothing, while others had the topics of the old "
     "one: nobody read the member's partitions",
+    2065: "a client whose pattern matches nothing ended the rebalance of a classic group: nobody "
+    "read the partitions that it would have shared out",
     65: "the worlds: a newcomer with other topics in the place of the static leader of a Stable "
     "classic group, which then keeps its assignment",
 }
