@@ -281,7 +281,7 @@ class _Reader:
         return taken
 
     def skips(self, raw: bytes) -> bool:
-        """Skip ``raw`` if it comes next, and return whether it did."""
+        """Skip ``raw`` if it comes next. Return True if it was skipped."""
         if not self._data.startswith(raw, self.at):
             return False
         self.at += len(raw)
@@ -293,9 +293,8 @@ class _Reader:
         an entry that does not have the length that its first byte states, or it is empty. Nothing
         is skipped.
 
-        A length has two bytes, and that of a plain name begins with 0. So the names are what is
-        between zeros. Kafka allows no other names of topics. This takes a fifth of the time that
-        ``string`` would.
+        A length has two bytes, and that of a plain name begins with 0. So zeros separate the names.
+        Kafka allows no other names of topics. This takes a fifth of the time that ``string`` would.
         """
         parts = self._data[self.at :].split(b"\0", count)
         if len(parts) <= count or parts[0]:
@@ -357,7 +356,7 @@ class _Reader:
         return result
 
     def rest_of_subscription(self, version: int, topics: list[str]) -> Subscription:
-        """Read what follows the topics."""
+        """Read the fields after the topics."""
         user_data = self.nullable_bytes()
         owned = self.partitions() if version >= 1 else {}
         generation_id = self.i32() if version >= 2 else -1

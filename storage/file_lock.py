@@ -216,8 +216,8 @@ _mutex = threading.Lock()
 _held: dict[FileIdentity, LockedFile] = {}
 _readers: WeakSet[ReadConnection] = WeakSet()
 _spare: dict[FileIdentity, list[int]] = {}
-"""By file: descriptors without a lock that cannot be closed yet, because this process uses the
-file."""
+"""Maps a file to descriptors without a lock that cannot be closed yet, because this process uses
+the file."""
 
 
 def _open_and_lock(path: Path) -> tuple[os.stat_result, int]:

@@ -63,8 +63,8 @@ _IMPORTED_FIRST: Final = {
     _CONSUL: (f"{_BACKENDS}.consul.driver", f"{_BACKENDS}.journal.store", "httpcore2"),
     KAFKA: (f"{_BACKENDS}.kafka_topic.store",),
 }
-"""By scheme: the modules that ``import_backend`` imports. They import the libraries that a store on
-a server needs."""
+"""Maps a scheme to the modules that ``import_backend`` imports. They import the libraries that a
+store on a server needs."""
 _OURS = ("memory", "sqlite", *JOURNALS, KAFKA)
 """The schemes of our own backends. No package can replace them."""
 

@@ -89,8 +89,8 @@ class GroupKeys:
 
 
 def checked_name(name: str, what: str) -> str:
-    """Return ``name`` unchanged. Raises ValueError if it cannot be a part of a key. ``what`` says
-    in the message what it names.
+    """Return ``name`` unchanged. Raises ValueError if it cannot be a part of a key. ``what`` is the
+    kind of name, for the message.
     """
     if name in ("", ".", "..") or len(name) > LONGEST_NAME or re.search(r"[/\x00-\x1f\x7f]", name):
         raise ValueError(

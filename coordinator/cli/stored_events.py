@@ -52,7 +52,7 @@ class Lost(NamedTuple):
     first_seq: int
     last_seq: int
     problem: str = ""
-    """What is wrong with the file of these events; "" if they are in no file and no row."""
+    """The damage of the file of these events; "" if they are in no file and no row."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,7 +90,7 @@ class GroupRequest(AnyRequest, frozen=True):
 
 
 class GroupWrite(GroupRequest, frozen=True):
-    """A request that may change a group. A type declares only what differs from this."""
+    """A request that may change a group. Subclasses override some of these values."""
 
     parks = False
     reads = False
@@ -100,7 +100,7 @@ class GroupWrite(GroupRequest, frozen=True):
 
 
 class GroupRead(GroupRequest, frozen=True):
-    """A request that only reads a group. A type declares only what differs from this."""
+    """A request that only reads a group. Subclasses override some of these values."""
 
     parks = False
     reads = True

@@ -196,7 +196,7 @@ class SavedGroup(msgspec.Struct, frozen=True, tag="saved_group", tag_field="reco
     metadata: GroupMetadata | None
     """None for a group that has only offsets."""
     offsets: dict[str, dict[int, SavedOffset]]
-    """By topic, then by partition."""
+    """Topic -> partition -> the offset."""
 
 
 class SavedOffsets(msgspec.Struct, frozen=True, tag="saved_offsets", tag_field="record"):
@@ -208,7 +208,7 @@ class SavedOffsets(msgspec.Struct, frozen=True, tag="saved_offsets", tag_field="
 
     group_id: str
     offsets: dict[str, dict[int, SavedOffset]]
-    """By topic, then by partition."""
+    """Topic -> partition -> the offset."""
 
 
 class PartitionEnd(msgspec.Struct, frozen=True, gc=False, tag="partition_end", tag_field="record"):

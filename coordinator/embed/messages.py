@@ -343,7 +343,7 @@ class OffsetCommitRequest:
 
     group_id: str
     offsets: Mapping[str, Mapping[Int32, OffsetCommitData]]
-    """By topic, then by partition."""
+    """Topic -> partition -> the offset."""
     generation_id: Int32 = -1
     """-1 with an empty member id for a simple consumer or an administrator. Such a commit is
     refused while the group has members."""

@@ -53,7 +53,7 @@ _CLIENT_ID: Final = "groupkeeper"
 
 
 class Permit(Enum):
-    """Whether the next request of a client may be served."""
+    """The permission to serve the next request of a client."""
 
     GRANTED = 0
     LATER = 1

@@ -242,4 +242,4 @@ _CHANGES: Final[Mapping[int, Callable[[WireMessage, View], list[Edit]]]] = {
     60: _describe_cluster,
     75: _without_hidden_topics,
 }
-"""By API key: the function that returns the edits of a reply."""
+"""Maps an API key to the function that returns the edits of a reply."""

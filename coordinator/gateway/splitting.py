@@ -323,4 +323,4 @@ _DIVIDE: Final[Mapping[int, Callable[[int, bytes, View], Division]]] = {
     INCREMENTAL_ALTER_CONFIGS: partial(_resources, INCREMENTAL_ALTER_CONFIGS),
     LIST_CONFIG_RESOURCES: _list_config_resources,
 }
-"""By API key: the function that divides a request."""
+"""Maps an API key to the function that divides a request."""

@@ -56,7 +56,7 @@ class Channel(Protocol):
     """The methods of a connection that an exchange calls."""
 
     session: Session
-    """What is known about the client of this connection."""
+    """The client of this connection."""
 
     def answered(self, exchange: Exchange) -> None:
         """Called when the exchange has its reply. The connection writes it after the replies of

@@ -30,7 +30,7 @@ ProtocolError if the body is malformed."""
 
 
 class Operation(IntEnum):
-    """What a client wants to do with a resource (Kafka's AclOperation)."""
+    """The operation of a client on a resource (Kafka's AclOperation)."""
 
     READ = 3
     WRITE = 4

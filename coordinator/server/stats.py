@@ -34,8 +34,8 @@ class RequestTimes:
         ``count_slow``.
         """
         self.buckets = [Histogram(REQUEST_BOUNDS_S).counts for _ in keys]
-        """By API key: the number of requests that took longer than ``FAST_S``, in the buckets of
-        ``REQUEST_BOUNDS_S``."""
+        """Maps an API key to the number of requests that took longer than ``FAST_S``, in the
+        buckets of ``REQUEST_BOUNDS_S``."""
 
     def add(self, key: int, took_s: float) -> None:
         self.seconds[key] += took_s

@@ -85,7 +85,7 @@ class Verdict(NamedTuple):
     file.
     """
     problem: str
-    """What is wrong with the file; "" for a segment that was read."""
+    """The reason why the file cannot be used; "" for a segment that was read."""
     batch_id: str = ""
 
 

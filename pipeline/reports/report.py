@@ -246,7 +246,9 @@ def _from_to(days: Sequence[date]) -> str:
 
 
 class PageContent(NamedTuple):
-    """What a page shows below its warnings, in the order note, figures, parts."""
+    """The content of a page below its warnings. The page shows it in the order note, figures,
+    parts.
+    """
 
     figures: Mapping[str, object]
     """A few numbers by name. The index shows them too."""

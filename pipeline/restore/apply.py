@@ -85,7 +85,7 @@ the plan deletes the committed offset."""
 
 
 class Purpose(NamedTuple):
-    """What a plan is made for, for example to restore the offsets of a past moment. ``Content``
+    """The purpose of a plan, for example to restore the offsets of a past moment. ``Content``
     explains each field.
     """
 

@@ -103,7 +103,8 @@ def plan_migration(
     created_ms: int,
     patterns: Collection[str] = (),
 ) -> Migration:
-    """Plan the migration of every group of the source, or of those that match a pattern.
+    """Plan the migration of all classic and consumer groups of the source. With patterns, plan only
+    the groups that match one.
 
     Offsets that a group has only at the target stay. Raises ClusterError if the source, the target
     or the cluster with the records does not answer.

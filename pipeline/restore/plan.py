@@ -83,8 +83,9 @@ class Clamp(StrEnum):
 
 
 class PlanKind(StrEnum):
-    """What a plan is made for: to restore the offsets of a past moment, to copy offsets from
-    another cluster, or to undo another plan."""
+    """The purpose of a plan: to restore the offsets of a past moment, to copy offsets from another
+    cluster, or to undo another plan.
+    """
 
     RESTORE = "restore"
     MIGRATION = "migration"

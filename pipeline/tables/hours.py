@@ -1,4 +1,4 @@
-"""Tables whose files have the hours of a day, so that a day that has grown keeps its earlier files.
+"""Tables with a file for each hour of a day, so that a day that has grown keeps its earlier files.
 
 New events change only rows from the minute of the first new event on. The files of earlier hours
 are linked into the folder of the new version, and only later files are written.
@@ -48,7 +48,7 @@ BY_HOUR: Final = (
     "gold/lag_1m",
     "gold/commit_rate_1m",
 )
-"""The tables whose files have hours. Their rows have a ``minute_ms``."""
+"""The tables whose files are divided by hours. Their rows have a ``minute_ms``."""
 
 LARGE_DAY_EVENTS: Final = 20_000
 """A day with at least this number of events has a file for each hour. For a smaller day, to open

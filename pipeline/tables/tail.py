@@ -41,8 +41,8 @@ class Tail(NamedTuple):
 
 
 def tail(known: pa.Table, new: pa.Table, rebalances: pa.Table) -> Tail | None:
-    """Return what is computed again if the day gets ``new`` events. Return None if it is the whole
-    day.
+    """Return the part of the day to compute again if the day gets ``new`` events. Return None if
+    the whole day must be computed again.
 
     ``known`` has the earlier events of the day (``silver.lives``), and those that the day before
     carries. ``rebalances`` has the rows of silver that were computed from them.

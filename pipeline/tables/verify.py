@@ -86,7 +86,7 @@ class Check:
     """The number of surplus rows of events that bronze has more than once. Other tables count such
     an event once."""
     problem: str = ""
-    """What is wrong; "" if the table is right."""
+    """A sentence about the problem; "" if the table is right."""
 
 
 def verify(spark: SparkSession, lake: Lake, days: range | None = None) -> list[Check]:

@@ -136,7 +136,8 @@ class PersistentOffsetStorage:
         self._owner: str | None = None
         self._epoch: LeaseEpoch = 0
         self._groups: dict[str, KeptMetadata] = {}
-        """By id: the members of each known group, as last recorded. None if none are recorded."""
+        """Maps the id of each known group to its last recorded members. The value is None if no
+        members are recorded."""
         self._shard_of: dict[str, ShardId] = {}
         self._writing: dict[str, asyncio.Task[None]] = {}
         """The writes that have not ended, by group. The append that began a write may have failed

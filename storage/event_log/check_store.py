@@ -40,8 +40,8 @@ as missing. Retention may delete a file after the manifest was read. The next re
 then shows a snapshot in place of the file."""
 
 PlaceOf: TypeAlias = Callable[[str, LogNote], Path | None]
-"""Returns the directory of the files of a log, by the name of the log and what the store has
-recorded. None if there is none."""
+"""Takes the name of a log, and what the store has recorded about it. Returns the directory of the
+log's files, or None if it has no files."""
 
 
 class StoreLogReport(msgspec.Struct, kw_only=True):
@@ -104,7 +104,7 @@ def _compared(name: str, open_rows: OpenRows, is_shared: bool, place_of: PlaceOf
 
 
 class _Known(NamedTuple):
-    """What the store knows about one log at one moment."""
+    """The data of the store about one log, at one moment."""
 
     note: LogNote
     first_seq: int

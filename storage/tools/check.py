@@ -49,7 +49,7 @@ class StoreReport:
     advice: list[str] = field(default_factory=list)
     """Advice for the operator, a line each. The store works even if nobody follows it."""
     problems: list[str] = field(default_factory=list)
-    """What is damaged or unreadable, a line each."""
+    """A line for each value that is damaged or unreadable."""
 
     def add(self, record: Record) -> None:
         """Count a record that a load returned. The parts of a large group follow the group's first

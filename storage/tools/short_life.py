@@ -28,10 +28,10 @@ async def short_life(
 ) -> AsyncIterator[str]:
     """Own the store until the end of the block, so that no other process can open it.
 
-    The command begins a life like a daemon (``NodeLife``), and beats. Yields the id of this life.
-    If a process that used the store was killed, such as an earlier run of the command, wait until
-    its life counts as dead. Raises StoreRefused if another process uses the store. ``lease_ttl_ms``
-    must be that of the daemons.
+    Register the command as a user of the store, like a daemon (``NodeLife``: its life). Show
+    regularly that it is alive (``beating``). Yield the id of this life. If an earlier user of the
+    store was killed, wait until its life counts as dead. Raises StoreRefused if another process
+    uses the store. ``lease_ttl_ms`` must be that of the daemons.
     """
     name = f"groupkeeper storage {command}"
     life = NodeLife(0, f"{command}-{uuid.uuid4().hex}", name, 0)

@@ -33,7 +33,7 @@ class HeartbeatRefusal(NamedTuple):
     error: ErrorCode
     message: str | None
     detail: str = ""
-    """What is wrong with the pattern, if the pattern is the reason; else ""."""
+    """The error of the pattern, if the pattern is the reason; else ""."""
 
 
 def refusal(
@@ -45,8 +45,9 @@ def refusal(
 ) -> HeartbeatRefusal | None:
     """Run the checks of steps 2 to 5. Return the refusal of the heartbeat, or None if it is
     accepted. ``fields`` are the fields that the member gets with this heartbeat
-    (``updated_fields``). ``converted_bytes`` is what the metadata of the group's other members
-    grows by because the group is converted for this heartbeat, without what each may have anyway.
+    (``updated_fields``). ``converted_bytes`` is not 0 if the group is converted for this heartbeat:
+    the growth of the metadata of its other members, without the small size that each may always
+    have.
     """
     if request.member_epoch < 0:
         return _identity_refusal(group, request)
@@ -164,8 +165,8 @@ def room_refusal(
     """Return a refusal if the group would be too large to store with this member, or if the
     coordinator has no room for it (docs/design.md#bounds).
 
-    What the group has already is not counted again: an equal list of names, and what the member
-    itself, or the static member that it replaces, gives back.
+    Only growth needs room. A list of names that the group has already needs none. The room of the
+    member's former fields is subtracted. If it replaces a static member, that member's room is.
     """
     member = group.members.get(fields.member_id)
     if member is not None and fields == member.fields:

@@ -44,7 +44,7 @@ the other process.
 
 
 class AssignmentNames(NamedTuple):
-    """What the numbers of a ``GroupSpec`` mean, for assignors of other packages."""
+    """Maps the numbers of a ``GroupSpec`` to names, for assignors of other packages."""
 
     members: Sequence[tuple[str, str | None]]
     """The id and the instance id of each member, in the order of the numbers."""

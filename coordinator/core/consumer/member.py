@@ -89,11 +89,14 @@ class ConsumerGroupMember(Member):
         # Not saved.
         key = (group_id, fields.member_id)
         self.rebalance = Deadline(DeadlineKind.MEMBER_REBALANCE, key)
-        """When the member is evicted if it still owns partitions that it must give up."""
+        """The time at which the member is evicted if it still owns partitions that it must give up.
+        """
         self.join_phase = Deadline(DeadlineKind.MEMBER_JOIN, key)
-        """When a member of the classic protocol is evicted if it has not joined again."""
+        """The time at which a member of the classic protocol is evicted if it has not joined again.
+        """
         self.sync_phase = Deadline(DeadlineKind.MEMBER_SYNC, key)
-        """When a member of the classic protocol is evicted if it has not sent its SyncGroup."""
+        """The time at which a member of the classic protocol is evicted if it has not sent its
+        SyncGroup."""
         self.parked: Ticket | None = None
         """The parked heartbeat, which waits for the computation of a target. None if there is
         none.

@@ -60,7 +60,7 @@ _NOTHING: Final = Subscribed((), None)
 
 
 class Room(NamedTuple):
-    """What a list of names takes of the limits."""
+    """The room that a list of names needs within the limits."""
 
     names: int
     size_bytes: int
@@ -229,12 +229,12 @@ class Subscriptions:
         return added_names <= 0 or self.name_count + added_names <= MAX_NAMES
 
     def needed(self, names: tuple[str, ...]) -> Room:
-        """Return what a list of names takes. One that the group already has takes nothing."""
+        """Return the room that a list of names needs. It is 0 if the group already has the list."""
         return _NO_ROOM if names in self._lists else Room(len(names), names_bytes(names))
 
     def given_back(self, subscription: Subscribed, names: tuple[str, ...]) -> Room:
-        """Return what a member gives back if it had this subscription, and now subscribes to
-        ``names``. That is nothing if another member has the same list, or if the list stays.
+        """Return the room that becomes free if a member had this subscription, and now subscribes
+        to ``names``. There is none if another member has the same list, or if the list stays.
         """
         old = subscription.names
         if old == names or self.is_shared(subscription) or self._lists[old][1] > 1:

@@ -116,8 +116,9 @@ class Census:
 
     @property
     def reserved_bytes(self) -> int:
-        """The room for assignments that all groups have. A classic group has what its assignments
-        take, encoded. A consumer group also has what moves of its partitions take.
+        """The sum of the room that all groups reserve for assignments. A classic group reserves the
+        size of its encoded assignments. A consumer group also reserves room for moves of its
+        partitions.
         """
         return sum([tally.reserved_bytes for tally in self.tallies.values()])
 

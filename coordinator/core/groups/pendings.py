@@ -41,7 +41,7 @@ class Pendings:
         """Group -> topic -> partition -> the number of its pending offsets."""
         self._bytes_of_group: Counter[str] = Counter()
         self.journal: JournalPosition | None = None
-        """How far the journal is read. None before it is read the first time."""
+        """The position up to which the journal was read. None before the first read."""
 
     def apply(self, record: PendingOffsets | PendingEnded | JournalPosition) -> None:
         """Set or clear the pending offsets that the record names, or set the position in the

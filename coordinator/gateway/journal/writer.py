@@ -71,7 +71,7 @@ class JournalWrite(NamedTuple):
 
 
 class WriteOutcome(Enum):
-    """Whether a record was written, according to the answer to Produce."""
+    """The result of an attempt to write a record, according to the answer to Produce."""
 
     WRITTEN = "it is in the log"
     UNKNOWN = "it may be in the log"

@@ -83,11 +83,11 @@ class ConsulMirrorSession:
         self._session = ConsulSession(client, LEAST_TTL_MS, _NO_LOCK_DELAY)
         self._ended = asyncio.Event()
         self._known: dict[str, dict[str, ConsulEntry]] = {}
-        """By group, its keys as this session has read or written them last. The group that was
-        written last is at the end."""
+        """Maps each group to its keys, as this session has last read or written them. The group
+        that was written last is at the end."""
         self._known_keys = 0
         self._positions: dict[str, set[str]] = {}
-        """By group, the keys of positions that this session has written."""
+        """Maps each group to the keys of positions that this session has written."""
 
     async def open(self) -> None:
         """Begin the session. Raises ConsulError if Consul refuses this or does not answer."""

@@ -59,7 +59,7 @@ class JournalEvents:
         self._loop: asyncio.AbstractEventLoop | None = None
         """The loop on which the store was opened."""
         self._note: SealNote | None = None
-        """What this node has recorded in the store; None until it is read."""
+        """The note of this node in the store; None until it is read."""
         self._sealed_seq = 0
         self._trimmed = 0, 0
         """Two seqs at the last ``trim`` that found nothing to delete: the last sealed event, and

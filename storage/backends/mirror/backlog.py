@@ -22,7 +22,7 @@ class MirrorBacklog:
 
     def __init__(self) -> None:
         self._waiting: dict[str, _Change] = {}
-        """By group: the newest value, if no round has taken it yet."""
+        """Maps a group to its newest value, if no round has taken the value yet."""
         self._unfinished: dict[str, float] = {}
         """The groups whose nodes on the server may be out of date, each with the time of its oldest
         change that is not written."""

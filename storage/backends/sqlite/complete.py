@@ -16,7 +16,7 @@ import os
 from typing import Final
 
 COMPLETE: Final = 1_000
-"""What is added to the schema version of a complete file."""
+"""This number is added to the schema version of a complete file."""
 
 HEADER_BYTES: Final = 100
 _VERSION_AT: Final = 60

@@ -30,7 +30,7 @@ from groupkeeper.storage.connections.zookeeper_transaction import CheckNode, Cre
 
 @dataclass
 class OwnLife:
-    """What this process remembers about its registration with the store (its life)."""
+    """The registration of this process with the store (its life), as the process remembers it."""
 
     life_id: str
     node_data: bytes

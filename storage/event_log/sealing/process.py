@@ -54,8 +54,8 @@ LOCK_S: Final = 1.0
 has ended. If that process hangs, the call fails and the daemon retries it.
 """
 ANSWER_S: Final = {"settle": 60.0, "step": 60.0, "finish": 60.0, "retain": 3600.0}
-"""By the name of the call: how many seconds to wait for an answer before the process is killed. A
-step works for 0.1 s and may have to sync a file. Retention reads a whole day."""
+"""Maps the name of a call to the seconds to wait for its answer. Then the process is killed. A step
+works for 0.1 s and may have to sync a file. Retention reads a whole day."""
 _LOCK_POLL_S: Final = 0.02
 
 
