@@ -54,7 +54,7 @@ class Backend(Protocol):
         ...
 
     def killed(self, owner: str) -> None:
-        """A process was killed."""
+        """Handle the death of a process."""
         ...
 
     def lapse(self, owner: str) -> bool:
@@ -76,7 +76,7 @@ class Backend(Protocol):
 
 
 class MemoryBackend:
-    """Leases that expire, and any number of processes."""
+    """Shared memory: leases expire, and several processes may run."""
 
     def __init__(self, world: World, *, one_lane: bool, by_name: bool = False) -> None:
         self.one_lane = one_lane
@@ -107,7 +107,9 @@ class MemoryBackend:
 
 
 class SqliteBackend:
-    """A file, in memory if the machine has such, written by the real backend."""
+    """A file that the real backend writes. It is in memory if the machine has a file system in
+    memory.
+    """
 
     one_lane = True
     by_name = False
@@ -156,7 +158,7 @@ class SqliteBackend:
             self._world.durable.granted(shard, epoch)
 
     def stored(self, payload: bytes) -> None:
-        """An append is durable."""
+        """Handle an append that is durable."""
         for item in decode_payload(payload).items:
             self._world.durable.stored(item.shard, item.lease_epoch, item.batches)
 
@@ -182,7 +184,7 @@ class SqliteBackend:
 
 
 class SqliteLife(SqliteOffsetStorage):
-    """The real backend in one process."""
+    """The real SQLite backend in one process."""
 
     def __init__(self, backend: SqliteBackend, world: World, fate: Misfortune) -> None:
         super().__init__(
@@ -199,9 +201,7 @@ class SqliteLife(SqliteOffsetStorage):
         self._backend = backend
         self._fate = fate
         self._held_lock: StoreFiles | None = None
-        """The lock on the file. It is held until it is released; a close that was abandoned may not
-        have done that yet.
-        """
+        """The lock on the file. After an abandoned close it may still be held."""
 
     async def open(self, identity: StoreIdentity) -> None:
         if self._fate.is_dead:

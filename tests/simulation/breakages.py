@@ -200,7 +200,7 @@ def zombies_commit(patch: Patch) -> None:
 
 
 def refused_and_stored(patch: Patch) -> None:
-    """A commit is stored, but the client is told that it was not."""
+    """A commit is stored, but the client gets an error."""
     reply = ShardState.reply
 
     def contrary(self: ShardState, ticket: Any, result: Any, waits: bool = True) -> None:
@@ -499,6 +499,6 @@ BREAKAGES: Final[dict[str, tuple[Breakage, str]]] = {
     **RETENTION,
     **TIMERS,
 }
-"""What is broken (docs/contribute/breakages.md): the function that patches, and a regex for the
-failure that a world reports.
+"""Maps a broken rule (docs/contribute/breakages.md) to the function that patches the code, and a
+regex for the failure that a world reports.
 """

@@ -66,7 +66,7 @@ def appends_do_not_wait(patch: Patch) -> None:
 
 
 LOST: Final = r"loaded \w+\(|not loaded|replayed|given out|of the log|malformed|not durable"
-"""What a world reports if the store lacks what it had stored, or SQLite cannot read it."""
+"""The failure that a world reports if the store has lost data, or SQLite cannot read the file."""
 
 DISKS: Final[dict[str, tuple[Callable[[Patch], None], str]]] = {
     "appends after a failed sync": (appends_go_on, LOST),

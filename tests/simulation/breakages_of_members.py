@@ -1,4 +1,4 @@
-"""Bugs in who is a member, and in the events about members.
+"""Bugs in the membership of groups, and in the events about members.
 
 The table of ``breakages`` includes them.
 """

@@ -21,7 +21,7 @@ Patch = pytest.MonkeyPatch
 
 
 def begins_what_is_not_taken(patch: Patch) -> None:
-    """A connection goes on with requests of a client that reads no answer."""
+    """A connection begins requests although the client does not read its answers."""
     patch.setattr(Connection, "pause_writing", lambda self: None)
 
 

@@ -77,7 +77,7 @@ def nobody_looks_for_leftovers(patch: Patch) -> None:
 
 
 GONE: Final = "should have gone"
-"""What a world reports about offsets that stay."""
+"""The failure that a world reports if expired offsets are not deleted."""
 
 RETENTION: Final[dict[str, tuple[Callable[[Patch], None], str]]] = {
     "a retention of a commit that is not stored": (

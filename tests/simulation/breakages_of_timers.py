@@ -1,4 +1,4 @@
-"""Bugs in what happens with time: phases and sessions that end too late, never, or too early.
+"""Bugs in timers: phases and sessions that end too late, never, or too early.
 
 The table of ``breakages`` includes them.
 """
@@ -31,7 +31,7 @@ def alarm_never_rings(patch: Patch) -> None:
 
 
 def alarm_rings_once(patch: Patch) -> None:
-    """Only a request sets it again, and heartbeats do not."""
+    """The alarm is not set again after it rings. Only a request sets it, but not a heartbeat."""
     patch.setattr(Alarm, "_rearm", lambda self: None)
 
 
@@ -67,7 +67,7 @@ def session_begins_again(patch: Patch) -> None:
 
 
 def handed_out_id_stays(patch: Patch) -> None:
-    """An id that nobody joined with stays, and delays its group."""
+    """A member id with which nobody has joined is not removed. It delays its group."""
     end = membership.session_due
 
     def forgiving(shard: ShardState, group: ClassicGroup, member_id: str) -> None:
@@ -226,7 +226,7 @@ def restored_rebalance_timeout_is_short(patch: Patch) -> None:
 
 
 LATE: Final = "no alarm is set|is silent since|should be over|should have (synced|joined)"
-"""What a world reports about a timer that is late."""
+"""The failure that a world reports if a timer is late."""
 
 EARLY: Final = "ms before the phase may end"
 SHORT: Final = "ms before its session ends|has no deadline"

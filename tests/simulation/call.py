@@ -1,4 +1,4 @@
-"""A request on its way: what a client waits for, and what the world learns from the answer."""
+"""One request: the client waits for its answer, and the world checks the answer."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Call:
         return lambda: self._hear(result)
 
     def cut(self) -> None:
-        """The connection is gone."""
+        """End the call without an answer, because the connection ended."""
         self.is_cut = True
         if self.op.answered_at is None:
             self.op.is_cut = True

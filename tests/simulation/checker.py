@@ -1,8 +1,8 @@
-"""Reads the history of a world, in the manner of Jepsen's checker for Kafka: pure functions over
-what clients saw (``Op``) and what became durable (``Durable``). Each raises AssertionError.
+"""Checks the history of a world, like Jepsen's checker for Kafka. Pure functions compare the
+requests of clients (``Op``) with the durable data (``Durable``). Each raises AssertionError.
 
-Every offset is committed once in a world, so a value names the commit that wrote it, and the order
-in which batches became durable is the one order that every answer has to fit into.
+Every offset value is committed only once in a world, so a value identifies its commit. Every answer
+must fit into the order in which batches became durable.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.simulation.history import NOTHING, Durable, OffsetKey, Op, Stored
 NONE = ErrorCode.NONE
 
 NOT_STORED = (NOTHING, -1, "")
-"""What a fetch returns for a partition without an offset."""
+"""The values that a fetch returns for a partition without an offset."""
 
 UNKNOWN_OUTCOME = frozenset(
     {
@@ -41,7 +41,7 @@ not.
 
 
 def check_history(durable: Durable, history: Sequence[Op]) -> None:
-    """Check everything that needs the whole history."""
+    """Run all checks that need the whole history."""
     check_commits(durable, history)
     check_known_partitions(history)
     check_reads(durable, history)
@@ -85,13 +85,13 @@ def check_acknowledged(durable: Durable, op: Op) -> None:  # noqa: C901 - one ca
 def check_expired(
     durable: Durable, event: OffsetExpired, latest_wall_ms: int, retention_ms: int
 ) -> None:
-    """No offset expires before its time, by docs/spec/offsets.md#expiry and what stood when it was
-    decided: after what its commit named; without that after the retention, from when its group
-    became Empty, or from its commit where there is no such moment. And none of a topic that members
-    consume.
+    """Check that no offset expires before its time (docs/spec/offsets.md#expiry), nor while members
+    consume its topic. The state at the time of the expiry counts. An offset expires after the
+    retention in its commit. Without one, it expires after the retention of the group, counted from
+    the time when the group became Empty. If this time is unknown, it is counted from the commit.
 
-    The process may have read its clock at any time before, so the latest reading counts; and a
-    retention that was set for the group once may have held still.
+    ``latest_wall_ms`` is the latest time that the process may have read from its clock. A former
+    retention of the group may still have been in force, so the shortest one counts.
     """
     group = durable.group(event.group_id)
     set_ms = [
@@ -209,8 +209,8 @@ def check_reads(durable: Durable, history: Iterable[Op]) -> None:
     """Check that every offset that was read was stored, with its leader epoch and metadata, at some
     moment between the request and its answer.
 
-    So none was never committed (a spurious zero), and none is older than what was durable at the
-    request. An owner that had lost its lease may be as old as the loss.
+    So every offset was committed, and is at least as new as the durable state at the request. If
+    the owner had lost its lease, the offset may be as old as that loss.
     """
     keys_of: dict[str, list[OffsetKey]] = defaultdict(list)
     for key in durable.values:
@@ -239,8 +239,8 @@ def check_reads(durable: Durable, history: Iterable[Op]) -> None:
 
 
 def _read(op: Op) -> dict[OffsetKey, tuple[int, int, str]]:
-    """Return what an OffsetFetch returned for each partition. It answers in the order of the
-    request, and twice for what is named twice.
+    """Return the offset that an OffsetFetch returned for each partition. Check that the answer has
+    the order of the request. A partition that is named twice is answered twice.
     """
     request, topics = op.request, op.result.topics
     rows = [(topic, row) for topic, _, rows in topics for row in rows]
@@ -256,10 +256,10 @@ def _read(op: Op) -> dict[OffsetKey, tuple[int, int, str]]:
 
 
 def check_generations(durable: Durable, history: Iterable[Op]) -> None:
-    """Check that generations do not go back: once a member got its assignment in a generation,
+    """Check that generations do not decrease: once a member got its assignment in a generation,
     nobody sees an earlier one until the group is deleted.
 
-    A generation that was joined and never synced may come twice. It was never durable, as in Kafka.
+    A generation without a sync may come twice, because it was never durable, as in Kafka.
     """
     synced: dict[str, list[Op]] = defaultdict(list)
     answered = [op for op in history if op.answered_at is not None and op.void_at is None]
@@ -328,8 +328,8 @@ def check_losses(durable: Durable, history: Sequence[Op]) -> None:
 
 
 def _may_have_made(op: Op, position: int) -> bool:
-    """Return whether the answer leaves open what is stored, and when. All answers without a success
-    do.
+    """Return True if the answer does not show whether the change is stored. Only a success shows
+    it.
     """
     result = op.result
     is_done = op.answered_at is not None and getattr(result, "error", result) is NONE
@@ -346,8 +346,8 @@ def _asks_for(request: DeleteGroup | OffsetDelete, event: OffsetDeleted | GroupD
 
 
 def check_log(events: Sequence[EventDict], number: int) -> None:
-    """Check that the log has every event: no gap, none twice, no time that goes back within a log.
-    Each log but the first begins where the one before it ended.
+    """Check that the log has every event once, without gaps, and that times do not decrease within
+    a log. Each log after the first begins at the end of the one before it.
     """
     seqs = [event["seq"] for event in events]
     assert seqs == list(range(1, len(seqs) + 1)), f"of the log: {seqs}"

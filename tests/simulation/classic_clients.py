@@ -71,13 +71,13 @@ class ClassicClient:
         self._members: dict[str, bytes] = {}
         """Member -> subscription, if it leads a classic group."""
         self._assigned_counts: dict[str, int] = {}
-        """Topic -> partitions when it was last the leader."""
+        """Topic -> number of partitions when this client was last the leader."""
         self._is_changed = False
         self._client = Client(world.mint("client"), "/10.0.0.1")
         self._task = asyncio.ensure_future(self._run())
 
     def subscribe(self, topics: tuple[str, ...], pattern: str | None) -> None:
-        """Change what it subscribes to. It joins again."""
+        """Change its subscription. The client joins again."""
         if topics and pattern is None:
             self.topics, self._is_changed = topics, True
 
@@ -92,7 +92,7 @@ class ClassicClient:
         self._abandon()
 
     async def leave(self) -> None:
-        """End as a client that is closed properly. A static one sends nothing (KIP-345)."""
+        """End like a client that was closed. A static member sends nothing (KIP-345)."""
         await self.crash()
         if self.member_id and self.instance_id is None:
             leaving = (LeavingMember(self.member_id, None, "closed"),)
@@ -107,13 +107,13 @@ class ClassicClient:
         return bool(self._members)
 
     def failure(self) -> BaseException | None:
-        """Return the error that ended it, if it was not stopped."""
+        """Return the error that ended this client, or None."""
         if not self._task.done() or self._task.cancelled():
             return None
         return self._task.exception()
 
     def removed(self) -> None:
-        """The group has removed it. It will learn so, and others may have what it had."""
+        """Note that the group has removed this client. Other members may now get its partitions."""
         self.world.released(self, self.held)
 
     async def _run(self) -> None:
@@ -199,7 +199,9 @@ class ClassicClient:
         )
 
     def _counts(self) -> dict[str, int]:
-        """The topics of all members that it leads, which exist, and their partitions."""
+        """Return the existing topics to which members of its group subscribe, with their
+        partitions.
+        """
         names = {t for data in self._members.values() for t in decode_subscription(data).topics}
         by_name = self.world.topics_by_name()
         return {name: by_name[name].partitions for name in names if name in by_name}

@@ -74,14 +74,14 @@ class Member:
         """True if another member came with its instance id. Its user has to act."""
         self._client = Client(world.mint("client"), "/10.0.0.1")
         self._topics = [TOPIC, EXTRAS[0] if instance_id is None else EXTRAS[1]]
-        """Always the same for one instance. Other topics would be known only from the next
-        generation on.
+        """One instance always has the same topics. The group would learn other topics only in the
+        next generation.
         """
         self._channel: Channel | None = None
         self._is_leader = False
         self._skips = False
         self._shared_out = 0
-        """Partitions of the topic when it was last the leader."""
+        """The number of partitions of the topic when this client was last the leader."""
         self._others: list[str] = []
         self._task = asyncio.ensure_future(self._run())
 
@@ -92,7 +92,7 @@ class Member:
         self.assignment = None
 
     async def leave(self) -> None:
-        """End as a client that is closed properly. A static one sends nothing (KIP-345)."""
+        """End like a client that was closed. A static member sends nothing (KIP-345)."""
         await self.crash()
         if self.member_id and self.instance_id is None:
             leaving = (LeavingMember(self.member_id, None, "closed"),)
@@ -101,7 +101,7 @@ class Member:
                     await self._ask(LeaveGroup(self.group_id, leaving, self._client))
 
     def failure(self) -> BaseException | None:
-        """Return the error that ended it, if it was not stopped."""
+        """Return the error that ended this client, or None."""
         if not self._task.done() or self._task.cancelled():
             return None
         return self._task.exception()
@@ -209,7 +209,7 @@ class Member:
         )
 
     async def _resume(self) -> None:
-        """Read the positions before anything is consumed."""
+        """Read the committed offsets before the client consumes."""
         while self.assignment:
             topics = [(TOPIC, "", numbers) for numbers in self.world.entries(self.assignment)]
             found = await self._ask(OffsetFetch(self.group_id, topics, False, True))

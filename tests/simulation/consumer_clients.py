@@ -1,8 +1,9 @@
 """Members of consumer groups. They follow the rules of Kafka's own client
 (ConsumerMembershipManager, ConsumerHeartbeatRequestManager).
 
-A client holds a partition from the answer that gave it until it gave it up: at the latest when it
-reports that it has it no more, is told that it was fenced, or has been removed.
+A client holds a partition from the answer that assigns it until the client gives it up. At the
+latest, this is when the client reports its partitions without this one, learns that it was fenced,
+or is removed.
 """
 
 from __future__ import annotations
@@ -74,16 +75,17 @@ class ConsumerClient:
         """True if another client came with its instance id."""
         self._client = Client(world.mint("client"), "/10.0.0.1")
         self._assigned: Held | None = None
-        """What it was told to have, as long as it has not done so."""
+        """The target from the last answer, until the client has given up all partitions that are
+        not in it."""
         self._revoked_at_s = 0.0
-        """When its user will have given up what it was told to."""
+        """The time at which its user has finished with the partitions to give up."""
         self._must_report = False
         self._is_full = True
-        """True if the next heartbeat states everything: the first one, and after a failure."""
+        """True if the next heartbeat has all fields: the first one, and one after a failure."""
         self._task = asyncio.ensure_future(self._run())
 
     def subscribe(self, topics: tuple[str, ...], pattern: str | None) -> None:
-        """Change what it subscribes to. The next heartbeat states everything."""
+        """Change its subscription. The next heartbeat has all fields."""
         self.topics, self.pattern = topics, pattern
         self._is_full = True
 
@@ -107,13 +109,13 @@ class ConsumerClient:
                 await self.world.ask(self._request(epoch))
 
     def failure(self) -> BaseException | None:
-        """Return the error that ended it, if it was not stopped."""
+        """Return the error that ended this client, or None."""
         if not self._task.done() or self._task.cancelled():
             return None
         return self._task.exception()
 
     def removed(self) -> None:
-        """The group has removed it. It will learn so, and others may have what it had."""
+        """Note that the group has removed this client. Other members may now get its partitions."""
         self.world.released(self, self.held)
 
     async def _run(self) -> None:
@@ -199,7 +201,9 @@ class ConsumerClient:
             self._revoked_at_s = self.world.now_s() + self.world.user_takes_s()
 
     def _give_up_in_time(self) -> None:
-        """Give up what it was told to, once its user has finished. The next heartbeat says so."""
+        """Give up the partitions that are not in the target, once its user has finished. The next
+        heartbeat reports this.
+        """
         if self._assigned is None or self.world.now_s() < self._revoked_at_s:
             return
         gone = self.held - self._assigned

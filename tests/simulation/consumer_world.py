@@ -56,8 +56,8 @@ ADMINISTRATOR = Client("admin", "/10.0.0.2")
 WAITS_MS = 120_000
 """The longest that a heartbeat may wait: for appends, a load, and a computation."""
 COMPUTATION_S = (0.0, 0.05, 1.0, 10.0, 70.0)
-"""How long computations take at most. A daemon ends them earlier; a session and the time to give up
-partitions are shorter than the last one."""
+"""The longest times of computations. A daemon ends a computation earlier. The last of these times
+is longer than a session and than the time to give up partitions."""
 
 POLICIES: Final = {3: "upgrade", 7: "downgrade", 11: "disabled"}
 """Seed modulo 16 -> the migration policy of its world. All other worlds allow both conversions."""
@@ -77,7 +77,7 @@ class FlakyMemory(MemoryOffsetStorage):
         super().__init__()
         self._world = world
         self.is_dead = False
-        """True while no process runs: the last one reaches nothing any more."""
+        """True while no process runs. Calls of the killed process then have no effect."""
 
     async def open(self, identity: StoreIdentity) -> None:
         self._is_open = False
@@ -212,7 +212,7 @@ class MoodyWorkers:
 
 
 class Call:
-    """A request on its way, and its one answer."""
+    """A request, and its one answer."""
 
     def __init__(self, world: ConsumerWorld, request: Any) -> None:
         self.request = request
@@ -234,17 +234,17 @@ class Call:
 
 
 class ConsumerWorld:
-    """Everything that one seed makes."""
+    """The parts of the world of one seed."""
 
     def __init__(self, seed: int) -> None:
         self.random = random = Random(seed)
         self.problems: list[str] = []
         self.seen: Counter[str] = Counter()
         self.trouble = 0.0
-        """How likely an append fails, before or after it is stored."""
+        """The probability that an append fails, before or after it is stored."""
         self.is_at_peace = False
         self.life = 0
-        """The number of the process. Even while there is none."""
+        """The number of starts and ends of processes so far. It is even while no process runs."""
         self.clients: list[AnyClient] = []
         self.partitions = {"orders": 6, "extra": 3}
         self.is_mixed = seed % 2 == 1
@@ -299,7 +299,7 @@ class ConsumerWorld:
         await coordinator.start()
 
     async def kill(self) -> None:
-        """Kill the process at any point. Nothing that it says is heard any more."""
+        """Kill the process at any point. Its later answers are ignored."""
         self.seen["kill"] += 1
         self.storage.is_dead = True
         self.life += 1
@@ -356,8 +356,9 @@ class ConsumerWorld:
                 del self._holders[client.group_id, partition]
 
     def durable(self, events: Sequence[Event]) -> None:
-        """Learn who was removed: it holds nothing any more, whether it knows that or not. Learn who
-        was replaced, and which groups were converted.
+        """Note from the events which members were removed or replaced, and which groups were
+        converted. A removed member holds no partitions from now on, even before it learns of its
+        removal.
         """
         for event in events:
             if isinstance(event, MemberEvicted | MemberLeave):
@@ -420,7 +421,7 @@ class ConsumerWorld:
         return self.topics.image.by_name
 
     def check(self) -> None:
-        """Raise AssertionError if something did not hold so far."""
+        """Raise AssertionError if a check has failed so far."""
         assert not self.problems, self.problems[:3]
         for client in self.clients:
             failure = client.failure()
@@ -430,7 +431,9 @@ class ConsumerWorld:
         assert self.coordinator.stats.tickets_failed == 0
 
     def check_peace(self) -> None:
-        """Check that each group is Stable, and that its clients hold every partition once."""
+        """Check that each group is Stable or Empty, and that its clients hold every partition once.
+        (Partitions may be unassigned while the policy forbids a downgrade.)
+        """
         for group in self.groups():
             everyone = [c for c in self.clients if c.group_id == group.group_id]
             clients = [c for c in everyone if c.member_id in group.members]
@@ -450,8 +453,8 @@ class ConsumerWorld:
                 assert group.state.value in ("Stable", "Empty"), f"{group.group_id}: {group.state}"
 
     def _check_kept_out(self, group: ClassicGroup | ConsumerGroup, client: AnyClient) -> None:
-        """Check that a client is rightly no member: the group has the other type, and the policy
-        forbids the conversion.
+        """Check why a client is not a member: the group must have the other type, and the policy
+        must forbid the conversion.
         """
         has_own_type = isinstance(group, ConsumerGroup) == isinstance(client, ConsumerClient)
         is_kept_out = not has_own_type and len(group.members) > 0 and self._may_be_refused(client)
@@ -527,7 +530,7 @@ def _partitions(image: TopicImage, clients: Sequence[AnyClient]) -> set[Partitio
 
 
 def _where(error: AssertionError) -> str:
-    """Return what an invariant says, and the line that says it."""
+    """Return the message of a failed invariant, and the line of its assertion."""
     return f"{error}: {traceback.extract_tb(error.__traceback__)[-1].line}"
 
 

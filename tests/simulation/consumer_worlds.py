@@ -17,7 +17,7 @@ GROUPS = 3
 ROUNDS = 15
 PEACE_S = 300
 LAST_S = 100
-"""When the sessions of static members that have left have ended."""
+"""After this time, the sessions of static members that have left have ended."""
 MOST_TURNS = 300_000
 SUBSCRIPTIONS: tuple[tuple[tuple[str, ...], str | None], ...] = (
     (("orders",), None),

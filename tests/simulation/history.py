@@ -1,7 +1,8 @@
-"""What happened in a world: every request as its client saw it, and everything that became durable,
-in order. The checker compares the two.
+"""The history of a world: every request as its client saw it, and all durable data in order. The
+checker compares the two.
 
-A *position* counts the batches that became durable. It is the one order of a world.
+A *position* is the number of batches that are durable so far. Positions order all events of a
+world.
 """
 
 from __future__ import annotations
@@ -59,11 +60,11 @@ class Op:
     """The last durable position when it was answered. None if its client got no answer."""
     result: Any = None
     void_at: int | None = None
-    """The position at which the lease had been lost under which it was answered, if it had. Answers
-    of such an owner may be as old as that.
+    """If the owner had lost its lease before it answered: the position of the loss. The answer may
+    be as old as this position.
     """
     allowed_ms: float = 0.0
-    """How long its answer may take."""
+    """The longest time that its answer may take."""
     is_cut: bool = False
     """True if the connection ended before an answer. The outcome is then unknown."""
     has_epochs: bool = True
@@ -95,7 +96,7 @@ class Write(NamedTuple):
 
 @dataclass
 class Durable:
-    """Everything that was ever stored. Each batch is checked when it becomes durable."""
+    """All data that was ever stored. Each batch is checked when it becomes durable."""
 
     position: int = 0
     values: dict[OffsetKey, list[Stored]] = field(default_factory=lambda: defaultdict(list))
@@ -114,29 +115,29 @@ class Durable:
     ends: dict[ShardId, dict[tuple[str, int], int]] = field(
         default_factory=lambda: defaultdict(dict)
     )
-    """(topic id, partition) -> the end that no offset holds any more, as the shard stores it."""
+    """(topic id, partition) -> the stored end, if it is larger than every stored offset."""
     largest: dict[ShardId, dict[tuple[str, int], int]] = field(
         default_factory=lambda: defaultdict(dict)
     )
     """(topic id, partition) -> the largest offset ever committed in the shard."""
     saved: dict[str, SavedGroup] = field(default_factory=dict)
-    """Group id -> what a load has to return for it."""
+    """Group id -> the state that a load must return."""
     events: int = 0
     on_event: Callable[[Event], None] = lambda _: None
     """Called with each event that becomes durable, before its batch is applied here."""
     problems: list[str] = field(default_factory=list)
-    """Everything that did not hold. It is kept here, because an exception would count as a failed
+    """All failures of checks. They are collected here, because an exception would count as a failed
     append.
     """
     void_at: dict[tuple[ShardId, LeaseEpoch], int] = field(default_factory=dict)
-    """Where each lease was lost to a newer one."""
+    """The position at which a newer lease replaced each lease."""
     _granted: dict[ShardId, LeaseEpoch] = field(default_factory=dict)
     ledger: Ledger = field(default_factory=Ledger)
-    """Everything that shards made."""
+    """All batches that shards made."""
     asked: dict[tuple[str, str], Timeouts] = field(default_factory=dict)
-    """What members asked for in their joins, whether or not it was stored."""
+    """The timeouts in the joins of members, even if they were not stored."""
     lost: list[tuple[int, OffsetDeleted | GroupDeleted]] = field(default_factory=list)
-    """What was deleted, except what expired."""
+    """All deletions, without those of expired offsets."""
     _going: set[OffsetKey] = field(default_factory=set)
     """Offsets that are deleted by the current batch."""
 
@@ -153,7 +154,7 @@ class Durable:
 
     @contextmanager
     def noting(self) -> Iterator[None]:
-        """Note what does not hold, for the owner of the world."""
+        """Note the failures of checks, for the owner of the world."""
         try:
             yield
         except AssertionError as error:

@@ -1,7 +1,7 @@
-"""Checks who may speak for a member, and what leaders learn about members.
+"""Checks the identity of clients, and the metadata that leaders get.
 
-A request of a client that is not a member, or that was replaced, is refused. The leader gets what
-each member sent last.
+A request of a client that is not a member, or that was replaced, is refused. The leader gets the
+metadata of each member's last join.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def _codes(result: Result | None) -> set[ErrorCode]:
 
 
 class Sent:
-    """What the members of one shard sent with their last joins, since its load."""
+    """The metadata of the last joins of one shard's members, since its load."""
 
     def __init__(self) -> None:
         self._metadata: dict[str, Mapping[str, bytes]] = {}
@@ -87,7 +87,7 @@ class Sent:
         self._metadata[member_id] = {p.name: p.metadata for p in request.protocols}
 
     def check(self, step: Step) -> None:
-        """Raise AssertionError if a leader gets something else than the members sent."""
+        """Raise AssertionError if the leader does not get the metadata that the members sent."""
         for reply in step.replies:
             result = reply.result
             for member in result.members if isinstance(result, JoinGroupResult) else ():

@@ -1,8 +1,8 @@
-"""What each life of a shard made, and how much of that became durable: the two are the same, batch
-for batch, and an answer that waits goes out once all that was made before it is durable.
+"""Checks that the batches of each life of a shard become durable in the order in which they were
+made, and none is lost. An answer that waits is sent only after all earlier batches are durable.
 
-A life is a shard from one load to the next, which goes on from what was stored: under a new lease,
-or under the same where nothing of it can be under way.
+A life is the time of a shard from one load to the next. The next load begins under a new lease. It
+may keep the lease if no append of the shard can be in flight.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _OF_THE_RUNTIME = (CommitRejected, MemberFenced, ShardLoaded, EndOffset, LogStar
 
 
 class Made(NamedTuple):
-    """What a step gives to the store."""
+    """The records and events of a step, for the store."""
 
     records: Sequence[Record]
     events: Sequence[Event]
@@ -41,13 +41,13 @@ class Life:
 
     def __init__(self) -> None:
         self.made: deque[Made] = deque()
-        """What is not durable yet, in order."""
+        """The batches that are not durable yet, in order."""
         self._made = 0
         self._stored = 0
         self._last_records = 0
-        """How many batches were made when the last step with records ended."""
+        """The number of batches at the end of the last step with records."""
         self._said = 0
-        """Answers that wait for earlier batches."""
+        """The number of answers that wait for earlier batches."""
         self._last_out = 0
         """The number of the last of these answers that was sent."""
 
@@ -100,8 +100,8 @@ class Ledger:
         self._lives: dict[tuple[ShardId, LeaseEpoch], Life] = {}
 
     def begin(self, shard: ShardId, epoch: LeaseEpoch) -> None:
-        """Begin a life before a shard is loaded. What its last life made and did not
-        store is lost.
+        """Begin a life before a shard is loaded. Batches of the last life that are not stored are
+        lost.
         """
         self._lives[shard, epoch] = Life()
 
@@ -118,8 +118,6 @@ class Ledger:
             life.stored(batch)
 
     def check_all_stored(self, shard: ShardId, epoch: LeaseEpoch) -> None:
-        """Raise AssertionError if something was made that is not durable. Nothing is in flight
-        then.
-        """
+        """Raise AssertionError if a batch is not durable. Called when no append is in flight."""
         life = self._lives.get((shard, epoch))
         assert not life or not life.made, f"shard {shard}: made and never stored: {life.made[0]}"

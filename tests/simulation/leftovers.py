@@ -1,9 +1,9 @@
-"""What must have gone: offsets that are past their time, and groups with nothing left
-(docs/spec/groups.md#generations, docs/spec/offsets.md#expiry). A second account, which knows
-nothing of how the shard looks for them.
+"""Finds offsets and groups that a shard should have deleted: expired offsets, and empty groups
+without offsets (docs/spec/groups.md#generations, docs/spec/offsets.md#expiry). It does not use the
+code with which the shard finds them.
 
-It looks whenever a timer of the shard rings, before and after, and now and then between: the wall
-clock may be set, and what is past its time is so only while it is so at each look.
+It looks before and after each timer of the shard, and sometimes in between. The wall clock may be
+set back. So an offset counts only from the first of the looks that have all found it expired.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ Leftover: TypeAlias = tuple[str, str, int]
 
 
 class Leftovers:
-    """What one shard has to delete, since its load."""
+    """The offsets and groups that one shard must delete, since its load."""
 
     def __init__(self) -> None:
         self._since_ms: dict[Leftover, int] = {}
-        """Since when it should be deleted, in monotonic ms."""
+        """The time since which each of them should be deleted, in monotonic ms."""
 
     def look(self, shard: ShardState, now: Now) -> None:
-        """Raise AssertionError if something is left that a pass should have deleted by now."""
+        """Raise AssertionError if a pass should have deleted one of them before now."""
         was = self._since_ms
         now_ms = now.monotonic_ms
         self._since_ms = {key: was.get(key, now_ms) for key in _past_their_time(shard, now)}
@@ -55,7 +55,7 @@ def _past_their_time(shard: ShardState, now: Now) -> Iterator[Leftover]:
 def _until_ms(
     group: ClassicGroup, topic: str, offset: SavedOffset, retention_ms: int
 ) -> int | None:
-    """Return until when it is kept (wall clock). None if nothing asks for it now."""
+    """Return the time until which an offset is kept (wall clock), or None if it cannot expire."""
     is_simple = group.protocol_type is None
     is_empty = group.state is GroupState.EMPTY
     if not is_simple and not is_empty:

@@ -43,7 +43,7 @@ class Node:
         self.is_dead = False
         self.is_ready = False
         self.is_lapsed = False
-        """It counted as dead for a moment while it started."""
+        """True if the process counted as dead for a moment while it started."""
         self.fate = Misfortune(world.random, lambda: world.kill(self), world.faults)
         self.fate.trouble = trouble
         backend = world.backend

@@ -1,12 +1,13 @@
-"""Until when a shard may wait for what it waits for: a second account of its timers
-(docs/spec/joining.md#join-group to docs/spec/groups.md#timers), which knows nothing of how the
-shard keeps them.
+"""Checks the timers of a shard (docs/spec/joining.md#join-group to docs/spec/groups.md#timers). It
+computes each deadline by itself, and does not use the shard's code for timers.
 
-How long sessions and phases are is taken from the joins, whichever shard heard them, and when
-somebody was heard from requests and answers. From the shard come its members, who of them waits,
-the phase of a group and its settings (initial delay, rebalance.max.join.ms).
+The lengths of sessions and phases are from the joins, also from joins before the last load. The
+time when a member was last active is from its requests and their answers. The shard supplies its
+members, which of them wait, the phase of each group, and settings (initial delay,
+rebalance.max.join.ms).
 
-It says what ends too late, or never; and, of sessions and phases that put out a member, too early.
+It reports each session or phase that ends too late, or never. It also reports one that evicts a
+member too early.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ from groupkeeper.coordinator.core.state import ShardState
 from groupkeeper.coordinator.core.step import Step
 
 LATE_MS = 1_100
-"""How late a timer may ring. After a stall the clock adds one second, and a turn of the loop passes
-before that is seen.
+"""The longest delay of a timer. After a stall the clock adds one second, which the shard sees only
+in the next turn of the loop.
 """
 
 _HEARD = (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS)
@@ -53,7 +54,9 @@ load of its shard.
 
 
 class Patience:
-    """What one shard waits for, since its load. All times are its own, in monotonic ms."""
+    """The deadlines of one shard, since its load. All times are of the shard's monotonic clock, in
+    ms.
+    """
 
     def __init__(self, asked: Asked) -> None:
         self._asked = asked
@@ -97,17 +100,18 @@ class Patience:
 
 
 class GroupPatience:
-    """What one group waits for."""
+    """The deadlines of one group."""
 
     def __init__(self, group: ClassicGroup, asked: Asked) -> None:
         self._asked = asked
         self._phase = (GroupState.EMPTY, group.generation_id)
         self._until_ms = 0
-        """When the phase has to end, unless something else limits it."""
+        """The time at which the phase must end, unless another limit ends it."""
         self._bound_ms: int | None = None
         """The limit of the whole join phase."""
         self._bound_at_ms = 0
-        """When that limit ends it. Not before the limit was set."""
+        """The time at which this limit ends the phase. It is not before the time when the limit was
+        set."""
         self._began_ms = 0
         self._from_ms = 0
         """Before this time the phase ends only if nobody is awaited any more."""
@@ -120,11 +124,13 @@ class GroupPatience:
         counts.
         """
         self._heard_ms: dict[str, int] = {}
-        """When each member was last active: its last request, or the answer that it waited for."""
+        """The time when each member was last active: its last request, or the answer that it waited
+        for."""
         self._waiting: set[str] = set()
         """Members whose join or sync was parked after the last step."""
         self._handed_out: dict[str, int] = {}
-        """Ids that nobody joined with so far (KIP-394), each with the time of its removal."""
+        """Member ids with which nobody has joined yet (KIP-394), each with the time of its removal.
+        """
 
     def hear(self, group: ClassicGroup, request: object, result: object, now_ms: int) -> None:
         """Note a request. ``result`` is None if it was parked."""
@@ -146,8 +152,8 @@ class GroupPatience:
                 self._asked[group.group_id, member_id] = timeouts
 
     def _restarts_session(self, join: JoinGroup, result: JoinGroupResult | None) -> bool:
-        """Return whether the request restarts a session. A refused one does not, nor does that of a
-        member that gets its generation once more (docs/spec/joining.md#adding).
+        """Return True if the request restarts a session. A refused request does not. A join does
+        not if the member gets its present generation again (docs/spec/joining.md#adding).
         """
         if result is None:
             return True
@@ -158,8 +164,8 @@ class GroupPatience:
         return {member_id: self._asked[group.group_id, member_id] for member_id in group.members}
 
     def ended_early(self, group: ClassicGroup, step: Step, now_ms: int) -> list[str]:
-        """Check what ended in this step before its time, by the events. Called before
-        ``follow``.
+        """Yield a failure for each session or phase that ended too early in this step, according to
+        the events. Called before ``follow``.
         """
         told = []
         for event in step.events:
@@ -233,7 +239,9 @@ class GroupPatience:
         }
 
     def resumed(self, group: ClassicGroup, stopped_ms: int, now_ms: int) -> None:
-        """Let the initial delay and the ids go on, and sessions and phases begin again."""
+        """Begin all sessions and phases again after a stop. The stop does not count for the initial
+        delay and the removal of ids.
+        """
         longest_ms = max((t.rebalance_ms for t in self._timeouts(group).values()), default=0)
         self._until_ms = max(self._until_ms + stopped_ms, now_ms + longest_ms)
         self._began_ms += stopped_ms

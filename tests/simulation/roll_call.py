@@ -1,7 +1,7 @@
 """Follows members and generations from step to step.
 
-A member that leaves has exactly one event. An answer that says so depends on its record. Each join
-phase that ends makes the next generation.
+A member that leaves has exactly one event. The answer to its LeaveGroup waits for the record. Each
+join phase that ends makes the next generation.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ class RollCall:
         self._generations: dict[str, int] = {}
 
     def after_step(self, shard: ShardState, step: Step) -> None:
-        """Follow a step. Raises AssertionError if its events do not report who left in it."""
+        """Follow a step. Raises AssertionError if its events do not report exactly the members that
+        left.
+        """
         here = {(group.group_id, m) for group in shard.groups.values() for m in group.members}
         gone = Counter(self._members - here)
         self._members = here
@@ -68,8 +70,8 @@ def check_left(shard: ShardState, request: Request, result: Result | None) -> No
 
 
 def check_goes_on(shard: ShardState, request: Request, result: Result | None) -> None:
-    """Raise AssertionError if a client got an answer for members, although it is not one, or speaks
-    for another generation. It would keep partitions that others own by now.
+    """Raise AssertionError if a client got an answer for members, but is not a member, or names
+    another generation. It would keep partitions that other members own now.
     """
     if not isinstance(request, Heartbeat) or result not in _GOOD_NEWS:
         return
@@ -83,8 +85,8 @@ def check_goes_on(shard: ShardState, request: Request, result: Result | None) ->
 
 
 def check_waits(step: Step) -> None:
-    """Raise AssertionError if an answer that must not be lost in a crash waits for nothing. Only
-    good answers to heartbeats may do that.
+    """Raise AssertionError if an answer does not wait for the store although it must. Only the
+    answers in ``_GOOD_NEWS`` need not wait.
     """
     for reply in step.replies:
         may_hurry = reply.result in _GOOD_NEWS

@@ -6,7 +6,7 @@ MINUTES=60    as many as there is time for
 FIRST=50      from this seed on
 WORKERS=2     processes
 
-What is no number, or none that makes sense (SEEDS=0 would find every world fine), is refused.
+A wrong value is refused. SEEDS=0 is wrong too: a run without worlds would find no failure.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ CONSUMERS_EVERY = 3
 FAILING_DISK_EVERY = 6
 
 CHUNK = 5
-"""How many worlds a process runs between two reports."""
+"""The number of worlds that a process runs between two reports."""
 
 
 class Report(NamedTuple):
@@ -71,7 +71,9 @@ def run_worlds(seeds: list[int]) -> Report:
 
 
 def main() -> int:
-    """Run what the environment asks for. Returns 1 if a world failed, and 2 for a wrong setting."""
+    """Run the worlds that the environment names. Returns 1 if a world failed, and 2 for a wrong
+    setting.
+    """
     try:
         seed = whole_number("SEED", -1, least=0)
         first = whole_number("FIRST", IN_TESTS, least=0)
@@ -163,7 +165,9 @@ def _next(seeds: Iterator[int]) -> list[int]:
 
 
 def _minutes() -> float:
-    """Return how long to run. 0 if it is not set: then the number of seeds decides."""
+    """Return the time to run, from MINUTES. Return 0 if it is not set: the number of seeds then
+    decides.
+    """
     text = os.environ.get("MINUTES")
     return 0.0 if text is None else as_minutes("MINUTES", text)
 

@@ -28,11 +28,11 @@ FOUND: Final[Mapping[int, str]] = {
     146: "the worlds: a commit that names a partition twice, the first time with long metadata",
     170: "the worlds: the same",
 }
-"""Seed -> what it found. These are all that found something in the coordinator. Of the faults of
-the worlds themselves, each cause has one or more.
+"""Maps a seed to the bug that it found. All seeds that found a bug in the coordinator are here. For
+bugs in the worlds themselves, there are one or more seeds for each cause.
 
 A change of the worlds turns every seed into another world. An old seed is then a world like others.
-Everything found in the coordinator has a test of its own as well.
+Each bug of the coordinator has its own test as well.
 """
 
 CONSUMERS_IN_TESTS: Final = 12

@@ -65,7 +65,7 @@ class SharedMemory(MemoryOffsetStorage):
         return leases
 
     def group(self, shard: ShardId, group_id: str) -> Sequence[Record]:
-        """Return what is stored of one group."""
+        """Return the stored data of one group."""
         keyed = self._shards.get(shard)
         saved = None if keyed is None else keyed.saved(group_id)
         return [] if saved is None else [saved]
@@ -79,15 +79,15 @@ class SharedMemory(MemoryOffsetStorage):
 
 
 class Misfortune:
-    """What may go wrong in one life, and when."""
+    """The faults of one life, and their times."""
 
     def __init__(
         self, random: Random, die: Callable[[], None], faults: Counter[str] | None = None
     ) -> None:
         self.faults = Counter() if faults is None else faults
-        """How often each fault happened."""
+        """The number of times that each fault happened."""
         self.trouble = 0.0
-        """How likely a call fails."""
+        """The probability that a call fails."""
         self.is_dead = False
         """True if the process was killed. None of its calls reaches the store any more."""
         self.has_failed_sync = False

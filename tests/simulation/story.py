@@ -21,7 +21,7 @@ KEY = ("g", "orders", 0)
 
 
 class Story:
-    """What was stored and what was answered, in the order of the calls."""
+    """The stored data and the answers, in the order of the calls."""
 
     def __init__(self) -> None:
         self.durable = Durable()

@@ -25,7 +25,7 @@ RETENTION_MS = 10_000
 
 
 class Group:
-    """What became durable of one group with one offset, 5."""
+    """The durable data of a group with one committed offset, 5."""
 
     def __init__(self) -> None:
         self.durable = Durable()

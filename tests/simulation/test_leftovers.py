@@ -1,5 +1,5 @@
-"""Worlds report what is left for longer than one pass, and nothing else. Tested with a pass that
-deletes nothing.
+"""Worlds report each offset or group that should be deleted and stays for longer than one pass, and
+nothing else. Tested with a pass that deletes nothing.
 """
 
 from __future__ import annotations
@@ -34,9 +34,7 @@ class Story(WorldShardDriver):
         return self.durable.problems
 
     def stays(self, told: str) -> None:
-        """Make something that is past its time from now on, and should be deleted by
-        the next pass.
-        """
+        """Make an offset or a group that is expired from now on. The next pass should delete it."""
         assert self.look() == []
         assert self.look(AT_MOST_MS) == []
         assert self.look(1) == [f"{told}: should have gone {AT_MOST_MS + 1} ms ago"]

@@ -1,4 +1,4 @@
-"""The connections of worlds have the faults of real ones, and no others."""
+"""The connections of worlds have only the faults that real connections have."""
 
 from __future__ import annotations
 
@@ -31,9 +31,10 @@ class Luck(Random):
     def __init__(self) -> None:
         super().__init__(1)
         self.told: list[float] = []
-        """The faults of the next requests."""
+        """The numbers that ``random`` returns next. They decide about the faults of the next
+        requests."""
         self.cut_at = 1
-        """The size of a first piece."""
+        """The length of the first piece of a request that arrives in two pieces."""
 
     def random(self) -> float:
         return self.told.pop(0)
@@ -74,7 +75,7 @@ def a_wire(world: World) -> Wire:
 
 
 PLACES = range(1, len(encode([a_commit(1)], NEW, 1)))
-"""Where a commit can be cut in two."""
+"""The positions at which the bytes of a commit can be divided."""
 
 
 def stored(world: World) -> list[int]:

@@ -1,6 +1,8 @@
-"""Worlds report what should have ended and what ends too early, and nothing else.
+"""Worlds report each session or phase that has not ended in time, or ends too early, and nothing
+else.
 
-For the former, time passes without timers of the shard. For the latter, a timer is set back.
+For an end that comes too late, time passes without timers of the shard. For an end that comes too
+early, a timer is set back.
 """
 
 from __future__ import annotations
@@ -55,7 +57,7 @@ class Story(WorldShardDriver):
         return self.durable.problems
 
     def ends_within(self, ms: int, told: str) -> None:
-        """Check that something has to end at this time, and not before."""
+        """Check that the session or phase must end at this time, and not before."""
         assert self.pass_by(ms + LATE_MS) == []
         (problem,) = self.pass_by(1)
         assert re.search(told, problem), problem

@@ -1,4 +1,4 @@
-"""Worlds report a group at rest that differs from its record, and nothing else."""
+"""Worlds report each group at rest that differs from its record, and no other group."""
 
 from __future__ import annotations
 

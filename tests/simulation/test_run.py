@@ -12,7 +12,7 @@ from tests.simulation.worlds import Figures
 
 @pytest.fixture(autouse=True)
 def worlds(monkeypatch):
-    """Worlds that cost nothing; the third one fails."""
+    """Replace worlds by ones that do nothing. The third one fails."""
 
     def run_world(seed):
         assert seed != 3, "a partition is held by two"
@@ -85,7 +85,7 @@ def test_nonsense_is_refused(monkeypatch, capsys, name, text):
 
 @pytest.fixture
 def asked(monkeypatch):
-    """Return what is asked for. Nothing is run."""
+    """Return the worlds that would run, without a run."""
     for name in ("SEED", "SEEDS", "FIRST", "MINUTES", "WORKERS"):
         monkeypatch.delenv(name, raising=False)
 

@@ -1,4 +1,4 @@
-"""A failed append counts once. An abandoned one may go on and answer late."""
+"""A failed append counts once. An abandoned append may continue and answer late."""
 
 from __future__ import annotations
 

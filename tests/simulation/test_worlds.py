@@ -61,7 +61,7 @@ async def wait_for_what_never_comes(world: World) -> None:
 
 @pytest.mark.parametrize("endless", [go_round, wait_for_what_never_comes])
 def test_a_world_that_never_ends_fails(monkeypatch: pytest.MonkeyPatch, endless) -> None:
-    """Its time stands still, or goes on."""
+    """In the first case the virtual time stands still, and in the second it continues."""
 
     async def trouble(world: World, _: object) -> None:
         await endless(world)

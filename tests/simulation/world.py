@@ -95,7 +95,7 @@ SLACK_MS = 1_000
 
 
 class World:
-    """Everything that one seed makes."""
+    """The parts of the world of one seed."""
 
     def __init__(self, seed: int, store: StoreKind = "") -> None:
         self.random = random = Random(seed)
@@ -187,7 +187,7 @@ class World:
         return (self.loop.time() - self._stalled_s) * 1000
 
     def age_s(self) -> float:
-        """Return how long the world has run, in its own time."""
+        """Return the age of the world in virtual seconds, including the stalls."""
         return self.loop.time() - self._began_s
 
     # --- Processes --------------------------------------------------------------------------------

@@ -37,7 +37,7 @@ class Figures:
     answers: Counter[str]
     faults: Counter[str]
     seconds: float
-    """In the world's own time."""
+    """In virtual time."""
 
 
 def run_world(seed: int, store: StoreKind = "") -> Figures:

@@ -49,7 +49,7 @@ def fork(leaves_group):
 
 
 def start(keeps_pipes):
-    """Start a process that outlives a test, and tell its id."""
+    """Start a process that outlives a test. Raise a ValueError with its id."""
     pid = os.fork()
     if pid == 0:
         if not keeps_pipes:
