@@ -155,7 +155,7 @@ class ShardState:
 
     def admits_assignment(self, size_bytes: int, added_bytes: int, members: int = 1) -> bool:
         """Return True if the room for the assignments of a group may grow by ``added_bytes`` to
-        ``size_bytes``. Small assignments of so many members are always allowed.
+        ``size_bytes``. A size that is small for this number of members is always allowed.
         """
         is_free = size_bytes <= SMALL_ASSIGNMENT_BYTES * members or added_bytes <= 0
         return is_free or self.census.admits_assignment(size_bytes, added_bytes)

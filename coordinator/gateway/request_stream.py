@@ -176,9 +176,9 @@ class RequestStream(FedBytes):
 
 
 def _is_gathered(key: int, treatment: Treatment) -> bool:
-    """Return True if the whole request must be read before any byte of it is passed on. Among the
-    requests that only have their reply changed, this is so for Metadata: we answer it ourselves if
-    no broker can be reached.
+    """Return True if the whole request must be read before any byte of it is passed on. If only the
+    reply of a request is changed, the result is False, except for Metadata: we answer it ourselves
+    if no broker can be reached.
     """
     if treatment is Treatment.PASSED:
         return False

@@ -254,8 +254,9 @@ async def _kill(process: asyncio.subprocess.Process) -> None:
 
 
 def _exists(pid: int) -> bool:
-    """Return True if a process has this id. After our process has ended, it is then another one,
-    because a kernel gives no id again that a process group has. So our process group is empty.
+    """Return True if a process has this id. If our process has ended, this is another process. A
+    kernel does not give the id of an existing process group to a new process, so our process group
+    is empty then.
     """
     try:
         os.kill(pid, 0)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 RETRY_S: Final = 5.0
 """The wait after a failed start. The reason may be a lack of file descriptors."""
 STOP_LIMIT_S: Final = 2.0
-"""A stop waits at most so long for running scrapes."""
+"""The longest time that a stop waits for running scrapes."""
 
 _log = structlog.get_logger(__name__)
 

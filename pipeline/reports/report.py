@@ -344,11 +344,11 @@ def time_bucket(at_ms: Column, bucket_ms: int) -> Column:
 def buckets(
     times_ms: Sequence[int], points: int = CHART_POINTS, least_ms: int = MINUTE_MS
 ) -> tuple[Span, int]:
-    """Return the span of a chart, and the milliseconds between two of its points.
+    """Return the span of a chart, and the distance between two of its points in milliseconds.
 
-    The milliseconds are at least ``least_ms``, and so many that the span has about ``points``
-    points, or fewer. Both ends of the span are multiples of the milliseconds, so that no value lies
-    outside. ``times_ms`` must not be empty.
+    The distance is at least ``least_ms``, and large enough for at most about ``points`` points. The
+    span begins and ends at a multiple of the distance, and contains all of ``times_ms``, which must
+    not be empty.
     """
     first, last = min(times_ms), max(times_ms)
     bucket_ms = time_step_ms(max(least_ms, (last - first) // points))

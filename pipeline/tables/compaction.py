@@ -61,7 +61,7 @@ RUN_PAST_DAY_PARTS: Final = 8
 write the whole day again."""
 
 IsDue = Callable[[int, date], bool]
-"""Returns True if so many small batches or files of a day should be merged."""
+"""Takes the number of small batches or files of a day. Returns True if they should be merged."""
 
 
 def is_due(today: date, past_day_parts: int) -> IsDue:

@@ -226,13 +226,13 @@ def numbers(spark: SparkSession, path: str) -> set[int]:
 
 
 def remove_batch(spark: SparkSession, path: str, batch_id: str) -> None:
-    """Remove the rows that a batch wrote to a table, on any day."""
+    """Remove the rows of all days that a batch wrote to a table."""
     for folder in batch_folders(spark, path, batch_id):
         remove_folder(spark, folder)
 
 
 def batch_folders(spark: SparkSession, path: str, batch_id: str) -> list[str]:
-    """Return the folders that a batch wrote in a table, of all days. ``*`` means every batch."""
+    """Return the folders of all days that a batch wrote in a table. ``*`` means every batch."""
     found: list[str] = []
     for pattern in (f"{path}/batch_id={batch_id}", f"{path}/{DAY}=*/batch_id={batch_id}"):
         folders, file_system = hadoop_path(spark, pattern)

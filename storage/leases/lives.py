@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 DEFAULT_LEASE_TTL_MS: Final = 2_000
-"""The default time to live of a lease. After ``kill -9``, the next start waits so long. With a
-shorter time, a short problem of the network would end a life."""
+"""The default time to live of a lease. After ``kill -9``, the next start waits for this time. With
+a shorter time, a short problem of the network would end a life."""
 
 BEATS_IN_TTL: Final = 4
 """The number of beats within a time to live. So two beats in a row may be lost."""
@@ -28,7 +28,7 @@ LATE_LOOK_MS: Final = 100
 """The interval between looks at the store while a beat of another process is late."""
 
 MIN_LOOKS: Final = 3
-"""A life is ended only if at least so many looks found the same counter."""
+"""A life is ended only if at least this number of looks found the same counter."""
 
 READ_SHARE: Final = 0.9
 """Reads are answered for this share of the time to live after a beat. The rest is a reserve for

@@ -138,10 +138,10 @@ def keep_events_of(
 ) -> Mapping[str, KeptEvents]:
     """Write the events that are only in the store into files. Blocks.
 
-    Return by the name of each log where its events are now: in PostgreSQL, ZooKeeper and Consul
-    each node has a log of its own. Return an empty mapping if the events of the store are never in
-    files, or if no other process can read them. Raises StorageError if the store cannot be read,
-    and OSError if a file cannot be written.
+    Return the name of each log, with the place where its events are now. In PostgreSQL, ZooKeeper
+    and Consul each node has its own log. Return an empty mapping if the events of the store are
+    never in files, or if no other process can read them. Raises StorageError if the store cannot be
+    read, and OSError if a file cannot be written.
     """
     from groupkeeper.storage.tools.kept_events import keep_events
 

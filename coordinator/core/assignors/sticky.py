@@ -120,8 +120,8 @@ def _deal(
 
 
 def _turns(short: dict[str, int]) -> Iterator[str]:
-    """Yield the members that still need partitions, again and again in the same order. ``short``
-    says how many partitions each of them needs: it is yielded so many times.
+    """Yield the members that still need partitions, again and again in the same order. Each is
+    yielded once for each partition that it needs (``short``).
     """
     while short:
         yield from short

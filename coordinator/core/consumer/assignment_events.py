@@ -18,8 +18,8 @@ from groupkeeper.coordinator.core.events import PartitionsMoved, TargetAssignmen
 from groupkeeper.coordinator.core.state import ShardState
 
 MAX_LISTED_BYTES: Final = 256 * 1024
-"""If the changed targets are larger, the event has only the number of changed members. A list of so
-many partitions would delay all other requests.
+"""If the changed targets are larger, the event has only the number of changed members. A list of
+all their partitions would delay all other requests.
 """
 
 LISTED_GROWTH: Final = 8

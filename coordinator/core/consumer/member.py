@@ -164,8 +164,8 @@ def room_bytes(fields: ConsumerMemberFields) -> int:
 
 
 def target_bytes(topics: int, partitions: int) -> int:
-    """Return an upper bound of the size of one or more targets with so many topics and partitions.
-    A topic counts once for each target that has it.
+    """Return an upper bound of the size of targets with ``topics`` topics and ``partitions``
+    partitions in all. A topic counts once for each target that has it.
     """
     return _TOPIC_BYTES * topics + _TARGET_BYTES * partitions
 

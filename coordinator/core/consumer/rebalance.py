@@ -228,8 +228,8 @@ def _has_room(
     topics: int,
     partitions: int,
 ) -> bool:
-    """Return whether the limit for the assignments of all groups has room for these targets, which
-    have so many topics and partitions.
+    """Return True if the limit for the assignments of all groups has room for the changed targets,
+    which have ``topics`` topics and ``partitions`` partitions in all.
 
     Partitions may move between members at any time, and each member has room for a small target.
     """

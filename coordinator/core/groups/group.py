@@ -37,8 +37,8 @@ _SAVED_TOPIC_BYTES: Final = 16
 """An upper bound of the size of one saved topic, without its name and its offsets."""
 
 ID_REPEATS: Final = 4
-"""How many times a step may have the id of a group for each member: for a member of a consumer
-group that leaves, in two records (of the member and of its pattern) and two events.
+"""The largest number of times that one step has the id of a group for each member. A member that
+leaves a consumer group has it in two records (of the member and of its pattern) and in two events.
 """
 
 _LONG_ID_CHARS: Final = 256

@@ -33,8 +33,8 @@ PORTION_ENTRIES: Final = 50
 """The largest number of journal entries that one fold deletes. An entry may have many events."""
 
 PORTION_BYTES: Final = 4 * 1024 * 1024
-"""A fold gets no further journal entry once its entries have so many bytes. All of them are in
-memory at the same time."""
+"""A fold gets no further journal entry once its entries have this number of bytes. All of them are
+in memory at the same time."""
 
 
 async def fold_ended(driver: JournalDriver, life_id: str, ended: str) -> None:

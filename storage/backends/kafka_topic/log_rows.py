@@ -44,8 +44,8 @@ _FETCH_WAIT_MS: Final = 10
 wait until the request before it has ended. All partitions are paused between reads, so nothing is
 fetched then."""
 _FIRST_LOOK_BACK: Final = 8
-"""The search for the last event begins so many offsets before the end, because each transaction
-ends with an offset that has no event."""
+"""The search for the last event begins this number of offsets before the end, because each
+transaction ends with an offset that has no event."""
 
 
 class _Found(NamedTuple):

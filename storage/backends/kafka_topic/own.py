@@ -62,7 +62,7 @@ _encode: Final = msgspec.json.Encoder().encode
 _decode_more: Final = msgspec.json.Decoder(_MoreOfOffset).decode
 _NOTHING_MORE: Final = _MoreOfOffset()
 _SURE_CHARS: Final = wire.MAX_TEXT_BYTES // 4
-"""A text of so many characters fits into a string of Kafka."""
+"""A text of at most this number of characters always fits into a string of Kafka."""
 
 
 def record_key(name: str) -> bytes:

@@ -55,7 +55,7 @@ from groupkeeper.storage.leases.lives import ReadTime, beat_interval_ms
 from groupkeeper.storage.segment_lines import EventDict
 
 TRANSACTION_TIMEOUT_MS: Final = 60_000
-"""The brokers abort a transaction that its writer left open for so long."""
+"""The brokers abort a transaction that its writer left open for this time."""
 
 FENCES_AT_ONCE: Final = 10
 """The largest number of shards that are acquired at the same time."""

@@ -24,7 +24,7 @@ CLUSTER_PARTITIONS: Final = 2
 MESSAGE_BYTES: Final = 8 * 1024 * 1024
 """The least ``max.message.bytes`` of a topic."""
 COMPACTION_LAG_MS: Final = 3_600_000
-"""Messages about lives stay for so long before they are compacted."""
+"""Messages about lives are compacted only after this time."""
 _REPLICAS: Final = 3
 _SAFE_REPLICAS: Final = 2
 _IN_SYNC: Final = "min.insync.replicas"

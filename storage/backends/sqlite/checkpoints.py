@@ -24,8 +24,8 @@ default (1,000) it takes 4 to 6 ms. With fewer pages, more of them meet a disk t
 """
 _MOST_COUNTED: Final = 4 * CHECKPOINT_PAGES
 _RETRY_PAGES: Final = 100
-"""The next try comes after so many further pages, if a reader or an error kept some pages from
-being copied."""
+"""If a reader or an error kept some pages from being copied, the next try comes after this number
+of further pages."""
 _PAGE_BYTES: Final = 4_096
 _STATEMENT_PAGES: Final = 3
 """The pages that a statement changes besides those of its value."""

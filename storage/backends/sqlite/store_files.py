@@ -33,7 +33,7 @@ from groupkeeper.storage.file_lock import (
 from groupkeeper.storage.sync import sync_path
 
 CHECK_EVERY_S: Final = 1.0
-"""An append checks the files if the last check, or the last append, was at least so long ago."""
+"""An append checks the files if the last check or the last append is at least this time ago."""
 
 _MOUNTS: Final = Path("/proc/self/mountinfo")
 
