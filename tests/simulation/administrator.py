@@ -29,7 +29,7 @@ from tests.simulation.node import EXTRAS, TOPIC, Node
 from tests.simulation.world import COMMIT_RETENTION_MS, World
 
 SIMPLE = ("simple-0", "simple-1", "simple-2")
-"""Groups of clients that commit without being members. Each group is in a shard of its own."""
+"""Groups of clients that commit and are not members. Each group is in a different shard."""
 MEMBERS = ("group-0", "group-1", "group-2", "group-3")
 """Groups with members, and one group that never has any."""
 MAX_PARTITIONS = 9

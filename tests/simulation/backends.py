@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 FOLD_AFTER = 5
-"""An append also folds once so many requests are unfolded. The number is small, so that worlds fold
+"""An append also folds once this number of requests are unfolded. It is small, so that worlds fold
 often.
 """
 

@@ -1,6 +1,6 @@
 """Bugs that are found by worlds whose disk fails to sync (docs/decisions/0043-failed-sync.md).
 
-They are in a table of their own, because only these worlds can find them.
+They have a separate table, because only these worlds can find them.
 """
 
 from __future__ import annotations

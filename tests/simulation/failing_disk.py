@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 CHECKPOINT_PAGES = (20, 1_000)
 RETRY_PAGES = 5
-"""The numbers of pages after which a checkpoint is due, and due again. In some worlds they are
-small, so that these make many. In others hardly anything but a start makes one, so that what is
-lost in the WAL stays lost."""
+"""The numbers of pages after which a checkpoint is due, and after which it is tried again. In some
+worlds they are small, so there are many checkpoints. In others almost only a start makes one, so
+pages that are lost in the WAL stay lost."""
 
 
 class FailingDiskBackend(SqliteBackend):
@@ -47,7 +47,7 @@ class FailingDiskBackend(SqliteBackend):
         return super().open_life(fate)
 
     def fail_sync(self, after: int, *, of_database: bool) -> None:
-        """Let one sync fail, after so many others."""
+        """Let one sync fail, after ``after`` others."""
         self._syncs_left, self._of_database = after, of_database
 
     def heal(self) -> None:
@@ -67,7 +67,9 @@ class FailingDiskBackend(SqliteBackend):
         return True
 
     def read_for(self, seconds: float, connected_s: float) -> None:
-        """Read in one transaction for so long, as another process, and stay connected longer."""
+        """Read like another process: in one transaction of ``seconds``, over a connection of
+        ``connected_s``.
+        """
         reader = connect_reader(self.path, 0)
         with suppress(sqlite3.OperationalError):  # SQLite's index is not built yet
             reader.execute("BEGIN")
@@ -86,7 +88,9 @@ class FailingDiskBackend(SqliteBackend):
             reader.close()
 
     def steal(self, shards: list[int]) -> None:
-        """Do nothing if it is unknown what is stored: only a start finds this out."""
+        """Let another owner hold the shards. Do nothing while it is unknown whether an append is
+        stored, because only a start finds this out.
+        """
         life, syncs_left = self._life, self._syncs_left
         if life is None or life._connection is None or self.doubtful is not None:
             return
@@ -95,7 +99,7 @@ class FailingDiskBackend(SqliteBackend):
         self._syncs_left = syncs_left
 
     def cut_power(self) -> None:
-        """End whatever uses the file, and leave what is on the disk."""
+        """End all readers of the file. Only the content of the disk is left."""
         for reader in list(self._readers):
             self._end_read(reader)
         self.disk.cut_power()

@@ -45,8 +45,8 @@ class Report(NamedTuple):
 
 
 def run_world(seed: int) -> Figures:
-    """Run the world of a seed. Some seeds have a world of consumer groups, too, or one over SQLite
-    whose disk fails to sync.
+    """Run the world of a seed. For some seeds, also run a world of consumer groups, or a world over
+    SQLite whose disk fails to sync.
     """
     figures = worlds.run_world(seed)
     if seed % CONSUMERS_EVERY == 0:

@@ -97,7 +97,7 @@ class Misfortune:
         self._deaths = -1
 
     def die_at(self, point: int) -> None:
-        """Kill the process after so many more points."""
+        """Kill the process at this number of points from now."""
         self._deaths = point
 
     def point(self) -> None:

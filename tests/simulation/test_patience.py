@@ -43,7 +43,7 @@ class Story(WorldShardDriver):
         return self.shard.groups["g"]
 
     def hurry(self, deadline: Deadline, ms: int) -> list[str]:
-        """Let something end after so many ms, too early or not. Return the failures."""
+        """Let a session or phase end after this number of ms. Return the failures."""
         self.shard.deadlines.arm(deadline, self.now.monotonic_ms + ms)
         self.durable.problems.clear()
         self.advance(ms)

@@ -49,7 +49,7 @@ def story():
 
 
 def repeated_events(monkeypatch: pytest.MonkeyPatch, kind: type, times: int) -> None:
-    """Repeat the events of this kind so many times."""
+    """Repeat each event of this kind ``times`` times."""
     event = ShardState.event
 
     def told(self, fact):

@@ -11,7 +11,7 @@ from tests.simulation.world import World
 
 UNKNOWN = "never-made"
 GROUPS = ("group-0", "group-1", "simple-0", "simple-1")
-"""Groups of members that come later, and a group without members."""
+"""Groups of this life. Some of them get members later, and some never do."""
 
 
 async def run_without_topics(world: World) -> None:

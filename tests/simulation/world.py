@@ -53,12 +53,13 @@ KINDS = ("memory", "owners", "sqlite", "lanes", "owners", "memory")
 memory with a lane for each shard.
 """
 StoreKind = Literal["", "shared memory", "journal", "journal that is not folded", "failing disk"]
-"""What replaces the store of a world: nothing, memory that several processes share (if it is memory
-at all), a journal, one whose folds fail for most of the time, or SQLite on a disk that fails to
-sync and loses its power.
+"""The store in place of the usual one: "" (the usual one), memory that several processes share
+(only in worlds over memory), a journal, a journal whose folds fail for most of the time, or SQLite
+on a disk that fails to sync and loses its power.
 """
 FOLDS_WORK_S, FOLDS_FAIL_S = 20, 40
-"""In the last of these, folds work for so long, then fail for so long, and so on."""
+"""In worlds with a journal whose folds fail, folds work for the first time, then fail for the
+second, and so on."""
 ODD = 8
 TOPICS_COME_LATER = 1
 BY_NAME = 4

@@ -31,8 +31,8 @@ JAVA_FLAGS = ("-Xmx384m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 BUILD_LIMIT_S = 900
 """The first build also compiles Go's own library. Four minutes were not enough at a load of 25."""
 ANSWER_LIMIT_S = 150
-"""How long to wait for an answer. A scenario that waits for nothing fails earlier, with a
-reason.
+"""The longest wait for an answer. A scenario that waits for an event that does not come fails
+earlier, with a reason.
 """
 
 

@@ -35,7 +35,7 @@ class Heartbeat(NamedTuple):
 
     at_ns: int
     call: tuple[int, int]
-    """Its connection and correlation id, which its answer has too."""
+    """The connection and the correlation id of the heartbeat. Its answer has the same."""
     is_answer: bool
     member: str
     """The client id, which is the name of the member in a test."""
@@ -98,11 +98,13 @@ def removals(events: Iterable[EventDict]) -> dict[str, list[int]]:
 
 
 class Ownership:
-    """Who owned which partition when. It fails if a partition was given while it had an owner."""
+    """The owner of each partition at each time. Raises an error if a partition was assigned while
+    it had another owner.
+    """
 
     def __init__(self, told: Iterable[Heartbeat], removed: Mapping[str, list[int]]) -> None:
         self.given = 0
-        """How many partitions were given."""
+        """The number of partitions that were assigned."""
         self._removed = removed
         self._owners: dict[Partition, Heartbeat] = {}
         """Partition -> the answer that gave it to its present owner."""

@@ -93,7 +93,7 @@ class KafkaPair:
         return partition["leader_id"], len(partition["isr_nodes"])
 
     def wait(self, leader: int, replicas: int) -> None:
-        """Wait until this broker leads, and so many replicas have all messages."""
+        """Wait until this broker leads, and this number of replicas have all messages."""
         _until(lambda: self.leader() == (leader, replicas))
 
     def stop(self) -> None:

@@ -1,4 +1,4 @@
-"""kafka-python's message classes, imported without the warnings of its own."""
+"""kafka-python's message classes, imported without its warnings."""
 
 from __future__ import annotations
 

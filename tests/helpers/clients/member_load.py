@@ -1,4 +1,4 @@
-"""Chooses what a member under load commits next, and reads offsets from a test's JSON."""
+"""Chooses the next offsets that a member under load commits, and reads offsets from JSON."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def named(offsets: Offsets) -> dict[str, int]:
 
 
 def load_of(command: dict[str, Any]) -> Load | None:
-    """Return the load that a command asks for; rate 0 ends it."""
+    """Return the load that a command asks for. None: the command ends the load (rate 0)."""
     if not command["rate"]:
         return None
     if command.get("resume"):

@@ -16,7 +16,7 @@ from typing import Any
 from tests.helpers.clients import ecosystem
 
 WAIT_LIMIT_S = 60
-"""How long a test waits for an event before it fails. This is no assertion about speed."""
+"""The time after which a test fails if an event has not come. This is no assertion about speed."""
 
 ALL_CLIENTS = ("aiokafka", "librdkafka", "kafka-python")
 COOPERATIVE_CLIENTS = ("librdkafka", "kafka-python")

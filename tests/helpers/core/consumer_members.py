@@ -98,7 +98,7 @@ class ConsumerStub:
                 self.held = {topic: [*numbers] for topic, numbers in call.result.assignment}
 
     def partitions(self) -> set[int]:
-        """Return the partitions that the member has, of whatever topic."""
+        """Return the partitions that the member has, of all topics."""
         return {number for numbers in self.held.values() for number in numbers}
 
 

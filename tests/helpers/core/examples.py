@@ -1,5 +1,5 @@
-"""How many examples a Hypothesis test tries: all of them, or a share (``make test-oldest``). No
-test fails because they take long: a busy machine is slow.
+"""The number of examples that a Hypothesis test tries: all of them, or a share (``make
+test-oldest``). No test fails because its examples take long, since the machine may be busy.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ def examples(most: int) -> int:
 def run_lives(machine: type[RuleBasedStateMachine], steps: int, lives: int) -> None:
     """Try random lives of a state machine: ``lives`` of them, or a share.
 
-    Hypothesis keeps 170 KB of each life until the run ends, so many are several runs.
+    Hypothesis keeps 170 KB of each life until the run ends, so a large number is divided into
+    several runs.
     """
     left = examples(lives)
     while left > 0:

@@ -62,7 +62,7 @@ def pending(pending_id: str, *, offset: int = 7, metadata: str = "") -> PendingO
 
 
 def group_record(group_id: str, generation_id: int = 1, members: int = 1) -> GroupRecord:
-    """Return a Stable group of so many members. Their subscriptions are not valid text."""
+    """Return a Stable group with this number of members. Their subscriptions are not valid text."""
     return GroupRecord(
         group_id=group_id,
         protocol_type="consumer",

@@ -1,4 +1,4 @@
-"""What is saved of a consumer group, in a form that does not depend on the order of members."""
+"""The saved state of a consumer group, in a form that does not depend on the order of members."""
 
 from __future__ import annotations
 

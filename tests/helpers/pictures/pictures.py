@@ -102,7 +102,9 @@ def _storm(member: dict[str, Any], rounds: int) -> Iterator[tuple[int, Any]]:
 
 
 def write_pages(groups: int, folder: Path) -> Path:
-    """Make tables of so many groups, and write their reports; return the folder of the pages."""
+    """Make tables of this number of groups, and write their reports. Return the folder of the
+    pages.
+    """
     from groupkeeper.pipeline.reports.jobs import REPORTS, write_reports
     from groupkeeper.pipeline.reports.report import Scope
     from groupkeeper.pipeline.run import run

@@ -1,4 +1,4 @@
-"""What a store in Consul has stored, read with Python's own HTTP client."""
+"""The keys and values of a store in Consul, read with Python's own HTTP client."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def ask(address: str, key: str, query: str = "", method: str = "GET", body: byte
 
 
 def keys_below(address: str, prefix: str) -> list[str]:
-    """Return what follows the prefix in the keys that begin with it."""
+    """Return the keys that begin with a prefix, without this prefix."""
     found = json.loads(ask(address, prefix, "?keys&consistent") or b"[]")
     return [key.removeprefix(prefix) for key in found]
 

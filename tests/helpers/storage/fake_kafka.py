@@ -48,7 +48,7 @@ class Transaction:
 
 
 class FakeKafka:
-    """What is stored. It outlives all connections."""
+    """The stored messages. They outlive all connections."""
 
     def __init__(self) -> None:
         self.partitions: dict[tuple[str, int], list[Entry]] = defaultdict(list)

@@ -54,7 +54,7 @@ class Gate:
 
 @dataclass
 class Fault:
-    """What one call does instead of its normal work."""
+    """The behaviour of one call, in place of its normal work."""
 
     before: Gate | None = None
     """The call waits here before it does anything."""

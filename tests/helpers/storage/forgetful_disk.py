@@ -76,14 +76,16 @@ class Cached:
         self.disk_size = size
 
     def lose(self, random: Random) -> None:
-        """Fail a sync. Some pages were written before; the others count as clean all the same."""
+        """Fail a sync. Some pages were written before. The others are not written, but count as
+        clean.
+        """
         for page in sorted(self.dirty):
             if random.random() < 0.3:
                 del self.on_disk[page]
         self.dirty.clear()
 
     def image(self, content: bytes) -> bytes:
-        """Return what the disk has. ``content`` is what the cache has."""
+        """Return the content of the disk. ``content`` is that of the cache."""
         whole = bytearray(content.ljust(self.disk_size, b"\0"))
         for page, old in self.on_disk.items():
             end = page * PAGE + len(old)
@@ -140,7 +142,7 @@ class _OpenFile:
         return found.value
 
     def _touch(self, first: int, last: int) -> None:
-        """Keep what the disk has of these pages, which are about to change."""
+        """Keep the disk's content of these pages, which are about to change."""
         for page in range(first, last + 1):
             if page not in self._file.on_disk:
                 self._read(self._address, ctypes.addressof(self._page), PAGE, page * PAGE)
@@ -182,8 +184,8 @@ class ForgetfulDisk:
         self._names, self._durable = {}, {}
 
     def cut_power(self) -> None:
-        """Leave what is on the disk, in new files. Connections that are still open see the old
-        ones, which nobody else sees any more.
+        """Replace each file by a new one with the content that is on the disk. Connections that are
+        still open see the old files, and nobody else does.
         """
         with self._mutex:
             images = {}
@@ -303,4 +305,5 @@ def _patched(
 
 
 _callbacks: list[Any] = []
-"""What C may call must not be freed. A connection may be closed long after its disk was removed."""
+"""Functions that C code may still call, so they must not be freed. A connection may be closed long
+after its disk was removed."""

@@ -27,7 +27,8 @@ class KafkaAccess:
         self.tls_port = free_port()
         """The port for TLS with a certificate of the client."""
         self.cut_port = free_port()
-        """The port for a proxy. Brokers tell clients of this port to use ``proxy_port``."""
+        """The port for a proxy. To clients of this port, brokers name ``proxy_port`` as their
+        address."""
         self.proxy_port = free_port()
         make_certificates(folder)
 

@@ -29,7 +29,7 @@ _context.set_forkserver_preload([__name__, "groupkeeper.storage.tools.by_url"])
 
 
 class Outcome(NamedTuple):
-    """How a move has ended."""
+    """The outcome of a move."""
 
     error: str
     """"" if it succeeded."""

@@ -20,7 +20,7 @@ class Spy:
         self.parameters: Iterable[Any] = ()
         """The parameters of the statement for which ``before`` is called."""
         self.busy_timeout_s = -1.0
-        """How long the last connection waits for a lock of another process."""
+        """The time that the last connection waits for a lock of another process."""
         self.before: Callable[[str], None] = lambda sql: None
         self.after: Callable[[str], None] = lambda sql: None
 

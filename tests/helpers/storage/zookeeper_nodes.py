@@ -1,4 +1,4 @@
-"""What a store in ZooKeeper has stored, read with kazoo alone."""
+"""The nodes of a store in ZooKeeper, read with kazoo alone."""
 
 from __future__ import annotations
 

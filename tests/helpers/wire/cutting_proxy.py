@@ -45,8 +45,8 @@ class CuttingProxy:
             writer.close()
 
     def lose_answers(self, after: Iterator[int] | None) -> None:
-        """Close each new connection instead of passing an answer, after as many answers as
-        ``after`` yields for it. None ends this.
+        """Close each new connection after a number of answers. ``after`` yields this number for
+        each connection. None ends this.
         """
         self._answers = after
 

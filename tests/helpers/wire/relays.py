@@ -98,7 +98,7 @@ class FakeLink:
         owner.link_lost(error)
 
     def stall(self, unsent_bytes: int) -> None:
-        """Stop reading, with so many unsent bytes at the relay. With 0 bytes, read everything."""
+        """Stop reading, with this number of unsent bytes at the relay. With 0, read everything."""
         self.unsent_bytes = unsent_bytes
         self.is_writable = not unsent_bytes
         assert self.owner is not None
