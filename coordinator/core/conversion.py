@@ -4,7 +4,8 @@ See docs/spec/migration.md. Only this module and ``shard``, which creates groups
 groups. A conversion is one record of the whole group. All checks are made before anything is
 answered or changed.
 
-This file is long because both directions belong together: what one stores, the other one reads.
+This file is long because both directions belong together: each reads the data that the other
+stores.
 """
 
 from __future__ import annotations

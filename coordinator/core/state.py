@@ -1,6 +1,6 @@
 """The state that the core's functions change: the groups of a shard, and the current step.
 
-This file is long because all records have their one writer here.
+This file is long because it applies every type of record.
 """
 
 from __future__ import annotations

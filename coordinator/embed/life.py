@@ -28,8 +28,8 @@ fold). The rest is for the leases and for closing the store."""
 
 WINDOW_S: Final = 60.0
 LINES: Final = 3
-"""In each window of this length, at most ``LINES`` lines with the same reason are logged while a
-start waits for its store."""
+"""While a start waits for its store, at most this number of lines with the same reason are logged
+in each ``WINDOW_S``."""
 
 
 class Life:

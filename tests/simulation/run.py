@@ -144,7 +144,9 @@ def _print_progress(total: Report, started_s: float, printed_s: float) -> float:
 
 
 def _sum_up(total: Report, seconds: float) -> int:
-    """Print the result of all worlds. A run without a single world has failed."""
+    """Print the result of all worlds. Return the exit code: 1 if a world failed, or if there was no
+    world.
+    """
     faults: Counter[str] = Counter()
     for figures in total.figures:
         faults += figures.faults

@@ -21,7 +21,7 @@ _END: Final = b"end/"
 
 
 class StoreNote(msgspec.Struct, frozen=True):
-    """The identity of the store. It is the first message."""
+    """The identity of the store. It is the first message of the log of lives."""
 
     format: int
     cluster_id: str

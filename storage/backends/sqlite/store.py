@@ -390,10 +390,10 @@ class SqliteOffsetStorage:
         return 0
 
     def _write_fold(self, append: _Append) -> None:
-        """Write the present state of some groups, on the thread, after the row. The loop sends the
-        replies at the same time. When ``FoldWork.is_done`` is set, the loop counts these groups as
-        folded. After a crash or a failure some groups have an old state. A load then applies the
-        log to them.
+        """Write the present state of some groups, on the writer's thread, after the row of the
+        append. At the same time the loop sends the replies. When ``FoldWork.is_done`` is set, the
+        loop counts these groups as folded. After a crash or a failure some groups have an old
+        state. A load then applies the log to them.
         """
         work = append.work
         self._fold_writer.write(self._writer(), work, append.keyed, append.epoch)
