@@ -27,7 +27,7 @@ partition (``MAX_PARTS``).
 MAX_COMPARED: Final = 100_000
 """The largest number of names in lists of topics whose bytes differ from those of the last
 ``REMEMBERED_LISTS`` lists. They are compared with the known names, which takes 25 ms at most. Many
-clients keep their topics in a set, so each process sends them in an order of its own.
+clients keep their topics in a set, so each process sends them in its own order.
 """
 NAMES_PER_PART: Final = 2
 """This number of names in a list that was read before in another order counts as one partition

@@ -87,8 +87,8 @@ class StorageLimits(msgspec.Struct, frozen=True):
     """Largest encoded size of one batch. The core refuses a request that would write more."""
     one_lane: bool
     """True: one append writes all shards of the process, so the process has one queue of appends.
-    False: an append writes one shard, and each shard has a queue of its own. Of the backends here,
-    only topics of Kafka do this."""
+    False: an append writes one shard, and each shard has its own queue. Of the backends here, only
+    topics of Kafka do this."""
     fold_after_requests: int = 0
     """Folding begins when more written requests than this are not folded yet, or when no requests
     come for some time. Then the caller passes all shards to an append, and the append also writes
@@ -104,9 +104,9 @@ class StorageLimits(msgspec.Struct, frozen=True):
     topic that is missing here may exist in Kafka, so its offsets are never deleted."""
     max_group_bytes: int | None = None
     """Largest encoded size of the saved state of a group. The core refuses a request that would
-    exceed it. None: the backend has no limit of its own."""
+    exceed it. None: the backend has no limit."""
     shared: bool = False
-    """True: several processes may use the store at the same time, each with shards of its own. (The
+    """True: several processes may use the store at the same time, each with its own shards. (The
     stores here admit only one process at a time.) The runtime then loads some shards while it
     appends to others. It drops only the shards that an append names as fenced. The store must
     accept these calls in any order."""

@@ -50,7 +50,7 @@ class LoopRunner:
 
 
 class BlockingLoop:
-    """An event loop in a thread of its own."""
+    """An event loop in its own thread."""
 
     def __init__(self, name: str) -> None:
         """Start the thread under this name."""

@@ -1,7 +1,7 @@
 """Create the backend for the setting ``storage.url``. Only that backend is imported.
 
-An installed package may add backends of its own, by an entry point of the group
-``groupkeeper.storage`` (docs/how-to/add-a-backend.md#packages).
+An installed package may add backends, by an entry point of the group ``groupkeeper.storage``
+(docs/how-to/add-a-backend.md#packages).
 
 This file is long because each backend has a few lines here that import it.
 """

@@ -39,7 +39,7 @@ class Scheme(StrEnum):
 
 
 class ConsulGroup(Closing):
-    """One member of a group. Every process creates an object of its own.
+    """One member of a group. Every process creates its own object.
 
     The object connects to Consul when the first reader is requested. If its session is lost, all
     its readers end. The next request for a reader begins a new session.

@@ -204,10 +204,10 @@ def move_command(
     Stop the daemon first. If the command is interrupted, repeat it. When it has succeeded, set
     storage.url to the new store and start the daemon. The old store is not changed.
 
-    Earlier events are not copied: the new store begins an event log of its own. Events that are
-    only in the old store are written into files in log.dir, beside the files of earlier events.
-    With log.sealing = "off" they are not. Keep the files: they are the history of the groups up to
-    the move.
+    Earlier events are not copied: the new store begins its own event log. Events that are only in
+    the old store are written into files in log.dir, beside the files of earlier events. With
+    log.sealing = "off" they are not. Keep the files: they are the history of the groups up to the
+    move.
     """
     from groupkeeper.storage.base import StorageError, StoreIdentity
     from groupkeeper.storage.tools.by_url import move_store

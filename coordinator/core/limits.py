@@ -87,7 +87,7 @@ class CoreLimits:
     """The largest number of partitions of all topics in static mode, because Metadata lists every
     partition."""
     max_configured_groups: int = number(10_000, least=0)
-    """The largest number of groups with configs of their own.
+    """The largest number of groups with their own configs.
 
     All configs are read at every start, and one answer to ListConfigResources lists all these
     groups. For more groups than this, change the daemon's default instead.

@@ -380,6 +380,6 @@ OtherRecord: TypeAlias = (
     | AdoptionMark
     | UpstreamId
 )
-"""All records except commits, which have an encoding of their own (``storage.event_log.lines``)."""
+"""All records except commits, which have their own encoding (``storage.event_log.lines``)."""
 
 Record: TypeAlias = OffsetsCommitted | OtherRecord

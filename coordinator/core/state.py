@@ -74,7 +74,7 @@ class ShardState:
         are_topics_stored: bool = True,
     ) -> None:
         """Start without groups. ``census`` has the limits that all shards of a coordinator share.
-        Without one, this shard has limits of its own.
+        Without one, this shard has its own limits.
 
         If ``are_topics_stored`` is False, a topic that this process does not know may still exist.
         So the offsets of missing topics are kept.

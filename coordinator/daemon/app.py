@@ -81,8 +81,8 @@ _log = structlog.stdlib.get_logger("groupkeeper")
 
 def run(settings: Settings, reread: Callable[[], Settings]) -> None:
     """Run the daemon until it has stopped. ``reread`` is called on SIGHUP, and returns the settings
-    as they are now. Raises StartFailed if the daemon cannot start, and CannotGoOn if another
-    process has taken the store.
+    as they are now. Raises StartFailed if the daemon cannot start. Raises CannotGoOn if it must not
+    use its store any more: another process has written to it, or its disk failed to sync.
     """
     configure_logging(settings.logging)
     calm_collector()
@@ -240,8 +240,8 @@ class Daemon:
     async def run(self) -> None:
         """Start, serve until a signal, and drain.
 
-        Raises StartFailed if the start fails, and CannotGoOn if another process has taken the
-        store.
+        Raises StartFailed if the start fails. Raises CannotGoOn if the daemon must not use its
+        store any more (``when_store_is_given_up``).
         """
         self._handle_signals()
         self._web.start()

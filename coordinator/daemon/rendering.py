@@ -1,4 +1,4 @@
-"""Renders the numbers of a scrape as Prometheus' text format, in a thread of its own.
+"""Renders the numbers of a scrape as Prometheus' text format, in its own thread.
 
 Separate from ``exposition``, so that a start does not wait for the import of prometheus_client.
 """

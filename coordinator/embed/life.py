@@ -1,6 +1,6 @@
 """Start and stop of a coordinator. A coordinator that was stopped cannot be started again.
 
-The store is always released, even if calls are cancelled. The stop runs in a task of its own. Every
+The store is always released, even if calls are cancelled. The stop runs in its own task. Every
 ``stop`` waits for this task, and the task continues if a caller is cancelled.
 """
 

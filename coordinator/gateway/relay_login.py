@@ -36,7 +36,7 @@ class LoginRelay(Protocol):
         ...
 
     def ask(self, frame: bytes, slot: ReplySlot) -> None:
-        """Send a request of our own to the broker."""
+        """Send our own request to the broker."""
         ...
 
     def end(self, reason: str, error: str) -> None:

@@ -60,8 +60,8 @@ def _refusal_of(name: str | None, topic_id: str) -> TopicChange | None:
 
 
 def _render_once(changes: list[TopicChange], exchange: Exchange) -> bytes:
-    """Render each topic once. An entry that had both a name and an id, or neither, gets a row of
-    its own.
+    """Render each topic once. An entry that had both a name and an id, or neither, gets its own
+    row.
     """
     topics = dict.fromkeys(change for change in changes if change.message != NOT_NAMED)
     others = (change for change in changes if change.message == NOT_NAMED)

@@ -121,8 +121,8 @@ class Gathering:
     def add_events(self, slot: Slot, events: list[Event]) -> None:
         """Add events without a record to the next append.
 
-        If no append comes within ``events_delay_ms``, the events get an append of their own. If too
-        many events wait, the new ones are dropped.
+        If no append comes within ``events_delay_ms``, the events get their own append. If too many
+        events wait, the new ones are dropped.
         """
         append = self._gathering
         if append is None:

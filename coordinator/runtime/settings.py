@@ -1,4 +1,4 @@
-"""The settings of a coordinator, in a process of its own or in a host's process."""
+"""The settings of a coordinator, in its own process or in a host's process."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ class SlotLane(Protocol):
 
     def add_events(self, slot: Slot, events: list[Event]) -> None:
         """Add events without a record to the next append. If no append comes soon, the events get
-        an append of their own.
+        their own append.
         """
         ...
 

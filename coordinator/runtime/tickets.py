@@ -121,7 +121,7 @@ class Many:
         self._ticket = ticket
 
     def begin(self, submit: Callable[[Request, Ticket], None], requests: Sequence[Request]) -> None:
-        """Submit each request with a ticket of its own. The list is ready after the last answer."""
+        """Submit each request with its own ticket. The list is ready after the last answer."""
         if not requests:
             self._ticket.resolve([])
         for position, request in enumerate(requests):

@@ -176,7 +176,7 @@ class Workers:
 
     async def _start(self) -> asyncio.subprocess.Process:
         """Start the process. It is a new program, so it inherits no lock, thread or descriptor. It
-        leads a process group of its own; uvloop has only ``start_new_session`` for that.
+        leads its own process group; uvloop has only ``start_new_session`` for that.
         """
         return await asyncio.create_subprocess_exec(
             *self._command,

@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own, for programs without one. Any thread may use it."""
+"""An event loop in its own thread, for programs without one. Any thread may use it."""
 
 from __future__ import annotations
 

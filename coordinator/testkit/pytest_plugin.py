@@ -44,7 +44,7 @@ def groupkeeper(
 ) -> Iterator[SyncGroupkeeperServer]:
     """Yield an empty coordinator for this test alone, on a free loopback port.
 
-    It runs in a thread of its own, so tests with and without an event loop can use it. The marker
+    It runs in its own thread, so tests with and without an event loop can use it. The marker
     ``groupkeeper`` sets its options.
     """
     from groupkeeper.coordinator.testkit.server import SyncGroupkeeperServer

@@ -3,7 +3,7 @@
 Health checks can always connect: a new connection beyond the cap is accepted, and the connection
 that has been silent longest is closed. Each request has a time limit for its whole head, counted
 from its first byte, or from the start of the connection. The answer has a time limit too, which
-ends when the peer has read it. Scrapes have a limit of their own, since they cost memory and time.
+ends when the peer has read it. Scrapes have their own limit, since they cost memory and time.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Converts the records of ``__consumer_offsets`` into events (pure).
 
-Each partition of the topic becomes a log of its own, whose events are numbered from 1. All records
-of a group are in one partition.
+Each partition of the topic becomes a separate log, whose events are numbered from 1. All records of
+a group are in one partition.
 
 An event has only what the records show. A commit has the generation of its group at that time, and
 the member to which the partition was assigned. A commit in a transaction has the API

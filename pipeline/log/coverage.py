@@ -69,8 +69,8 @@ class Coverage:
         belongs to the store of ``<log_id>``.
 
         The name is the first log of the store. If several nodes used the store, it is the first log
-        of the node with the lowest number. If each shard of the store has logs of its own, it is
-        the name that the shards share. It is not the first log of the shard with the lowest number,
+        of the node with the lowest number. If each shard of the store has its own logs, it is the
+        name that the shards share. It is not the first log of the shard with the lowest number,
         because another shard, with a lower number, may write its first event later.
         """
         return {log_id: self._first_of_store[chain] for log_id, chain in self._chains.items()}

@@ -318,7 +318,7 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         yield from self._log.rows(partition)
 
     def commit(self, end: dict[str, int]) -> None:
-        """Do nothing: the source keeps no state of its own."""
+        """Do nothing: the source keeps no state."""
 
 
 _SEQ: Final = "seq"

@@ -284,7 +284,7 @@ def density_chart(series: Mapping[str, Points], span: Span, bucket_ms: int) -> s
     """Return HTML of a chart with a row for each name, and a bar in it for each interval. A higher
     bar means that more happened.
 
-    Each row has a scale of its own. The number at the end of a row is the sum of its values.
+    Each row has its own scale. The number at the end of a row is the sum of its values.
     """
 
     def draw(width: int, _: int) -> str:

@@ -39,7 +39,7 @@ _OPTIONS = {
     "--driver-java-options": "spark.driver.extraJavaOptions",
 }
 """Maps options of ``spark-submit`` to the settings that they set. Here are only settings for which
-the pipeline has values of its own.
+the pipeline has its own values.
 """
 
 

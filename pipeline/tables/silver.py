@@ -127,8 +127,8 @@ def member_sessions(events: DataFrame, forgotten: DataFrame, days: Sequence[date
     - the reason of an eviction
 
     After a crash, the coordinator may have a member again whose session had ended, so that the
-    session ends a second time. Then the rows of the first end stay. The second end has a row of its
-    own, without a join.
+    session ends a second time. Then the rows of the first end stay. The second end has its own row,
+    without a join.
     """
     member = ("store", "group", "member_id")
     joins = events.where(F.col("kind") == "member_join")

@@ -23,7 +23,7 @@ caught up."""
 
 
 class LogReason(StrEnum):
-    """The reason why a log began. A log is a part of the event log with an id of its own."""
+    """The reason why a log began. A log is a part of the event log with its own id."""
 
     START = "start"
     CLOCK_SET_BACK = "clock_set_back"

@@ -1,4 +1,4 @@
-"""Reads a store with several logs as one stream. Each log has sequence numbers (seqs) of its own.
+"""Reads a store with several logs as one stream. Each log has its own sequence numbers (seqs).
 
 A file has one log. In PostgreSQL, ZooKeeper and Consul each node has one, in topics of Kafka each
 shard. A position in such a store is a seq for each log.

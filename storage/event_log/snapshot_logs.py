@@ -1,6 +1,6 @@
 """The logs of snapshots (pure). A snapshot has the offsets of deleted segments (files of events),
-and is a log of its own. Its log id contains the id of the log from which it was made, and a
-sequence number (seq).
+and is a separate log. Its log id contains the id of the log from which it was made, and a sequence
+number (seq).
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ class StoreName(NamedTuple):
 
     @property
     def is_of_shard(self) -> bool:
-        """True if each shard of the store has logs of its own."""
+        """True if each shard of the store has its own logs."""
         return self.node.startswith(_SHARD)
 
     def may_be_one_chain(self, other: StoreName) -> bool:

@@ -199,8 +199,8 @@ def _sorted(metadata: GroupMetadata | None) -> GroupMetadata | None:
     """Return a consumer group with its subscriptions and its members sorted, the members by their
     ids. Return anything else unchanged.
 
-    A store in topics of Kafka keeps each member under a key of its own, so it does not keep the
-    order of the members.
+    A store in topics of Kafka keeps each member under its own key, so it does not keep the order of
+    the members.
     """
     if not isinstance(metadata, ConsumerGroupRecord):
         return metadata

@@ -97,7 +97,7 @@ class MemoryBackend:
         self.inner.give_back(self.inner.take_over(shards, "thief").values())
 
     def heal(self) -> None:
-        """Nothing: it has no disk."""
+        """Do nothing: the store has no disk."""
 
     def events(self) -> list[EventDict]:
         return self.inner.events()
@@ -171,7 +171,7 @@ class SqliteBackend:
             self.stored(payload)
 
     def heal(self) -> None:
-        """Nothing: every sync succeeds."""
+        """Do nothing: every sync succeeds."""
 
     def events(self) -> list[EventDict]:
         return list(read_events(self.path))

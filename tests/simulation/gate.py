@@ -1,5 +1,5 @@
-"""The Kafka port of a process in a world of consumer groups. Each request comes on a connection of
-its own, as bytes that an independent codec writes and reads.
+"""The Kafka port of a process in a world of consumer groups. Each request comes on its own
+connection, as bytes that an independent codec writes and reads.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class _OneReply:
     abort = close
 
     def pause_reading(self) -> None:
-        """Nothing follows the request."""
+        """Do nothing: no bytes follow the request."""
 
     def resume_reading(self) -> None:
-        """Nothing follows the request."""
+        """Do nothing: no bytes follow the request."""

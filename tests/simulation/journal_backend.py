@@ -70,7 +70,7 @@ class JournalBackend:
             self._world.durable.stored(item.shard, item.lease_epoch, item.batches)
 
     def killed(self, owner: str) -> None:
-        """Nothing: the next process waits until the life counts as dead."""
+        """Do nothing: the next process waits until the life counts as dead."""
 
     def lapse(self, owner: str) -> bool:
         """Let an observer end the life."""
@@ -79,11 +79,11 @@ class JournalBackend:
         return True
 
     def steal(self, shards: list[int]) -> None:
-        """Shards change their owner only when a life ends."""
+        """Let an observer end the life: shards change their owner only then."""
         self.lapse("")
 
     def heal(self) -> None:
-        """Nothing: the server fails, not its disk."""
+        """Do nothing: the server fails, not its disk."""
 
     def events(self) -> list[EventDict]:
         return self.server.events()

@@ -94,7 +94,7 @@ class Wire:
         """Requests that were open when the client stopped reading answers."""
 
     def send(self, calls: Sequence[Call]) -> None:
-        """Send a request. Before OffsetFetch 8 each group has a request of its own."""
+        """Send a request. Before OffsetFetch 8 each group has its own request."""
         if self._versions["offset_fetch"] >= MANY_GROUPS:
             self._send(calls)
         else:

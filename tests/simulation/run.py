@@ -59,7 +59,7 @@ def run_world(seed: int) -> Figures:
 
 
 def run_worlds(seeds: list[int]) -> Report:
-    """Run these worlds. Called in a process of its own."""
+    """Run these worlds. Called in its own process."""
     be_quiet()
     report = Report([], [])
     for seed in seeds:

@@ -73,7 +73,7 @@ def read_group(
     """Read the events of a group. ``log_dir`` is the directory of the files, if they were moved.
 
     The manifest may list a segment whose file is missing. The events of this segment count as
-    missing, unless its list of groups (a file of its own) shows that none of them are of the group.
+    missing, unless its list of groups (a separate file) shows that none of them are of the group.
 
     ``is_shared`` means that the store is on a server. If such a store has one log and no files,
     retention deleted the events before the first event. They do not count as missing, but the

@@ -1,8 +1,8 @@
 """A registry in ZooKeeper with the methods of ``Cluster``, so that a plan can change its offsets.
 
 A registry is the groups that consumers keep in ZooKeeper. The code that applies plans has no event
-loop. So the registry has an event loop in a thread of its own. Its session stays alive while the
-command waits for a Kafka server.
+loop. So the registry has an event loop in its own thread. Its session stays alive while the command
+waits for a Kafka server.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 long.
 
 There are two cases. If a recorded target is large, the members move to it only in the next step. If
-the group has many topic names, the computation of a target begins in a step of its own.
+the group has many topic names, the computation of a target begins in its own step.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ partitions.
 """
 
 NO_RETENTION: Final = -1
-"""The value of ``retention_ms`` in a commit that sets no retention of its own."""
+"""The value of ``retention_ms`` in a commit that does not set a retention."""
 
 _OK: Final = OffsetCommitResult(ErrorCode.NONE)
 
@@ -474,7 +474,7 @@ def _reply_commit(
     errors: PartitionErrors,
     error: ErrorCode,
 ) -> None:
-    """Answer with ``error`` for every partition that has no error of its own."""
+    """Answer with ``error`` for every partition that has no other error."""
     if not errors and all(partitions for _, _, partitions in request.topics):
         shard.reply(ticket, OffsetCommitResult(error))
         return

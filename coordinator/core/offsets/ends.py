@@ -1,7 +1,7 @@
 """The end of a partition in static mode: the largest offset that was ever committed.
 
 See docs/design.md#ends. The end is usually the largest stored offset. Only if that offset is
-lowered or deleted, the end gets a record of its own.
+lowered or deleted, the end gets its own record.
 """
 
 from __future__ import annotations

@@ -200,7 +200,7 @@ def _reply(
     *,
     is_pending: bool = False,
 ) -> None:
-    """Answer each partition. Partitions without an error of their own get ``error``."""
+    """Answer each partition. Partitions without their own error get ``error``."""
     if error:
         for topic_at, (_, _, partitions) in enumerate(commit.topics):
             for at in range(len(partitions)):

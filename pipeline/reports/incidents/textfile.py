@@ -10,8 +10,8 @@ from groupkeeper.pipeline.reports.incidents.find import FoundIncidents
 from groupkeeper.pipeline.reports.incidents.rules import RULES
 
 MAX_SERIES: Final = 1000
-"""The largest number of incidents with a time series of their own. ``groupkeeper_incidents_open``
-counts all open incidents."""
+"""The largest number of incidents with their own time series. ``groupkeeper_incidents_open`` counts
+all open incidents."""
 
 
 def textfile(found: FoundIncidents) -> str:

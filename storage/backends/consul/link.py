@@ -42,7 +42,7 @@ def connect(
 
 
 class ConsulLink:
-    """Runs calls over connections of its own. Calls may overlap, and Consul may execute them in any
+    """Runs calls over its own connections. Calls may overlap, and Consul may execute them in any
     order.
     """
 

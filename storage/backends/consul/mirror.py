@@ -284,7 +284,7 @@ def _note(
 def consul_mirror(
     connect: Callable[[], ConsulClient], prefix: str
 ) -> Callable[[], Awaitable[ConsulMirrorSession]]:
-    """Return a function that opens a session of a mirror, over a connection of its own."""
+    """Return a function that opens a session of a mirror, over its own connection."""
 
     async def open_session() -> ConsulMirrorSession:
         session = ConsulMirrorSession(connect(), prefix)

@@ -1,3 +1,3 @@
-"""A store on a server, which processes use one after another. Each process appends to a journal of
-its own.
+"""A store on a server, which processes use one after another. Each process appends to its own
+journal.
 """

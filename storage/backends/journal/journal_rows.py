@@ -53,8 +53,8 @@ def shared_name(notes: Mapping[int, bytes]) -> str:
     """Return the store's name that its nodes share; "" if none has recorded one. ``notes`` has the
     stored ``SealNote`` of each node.
 
-    Up to 0.2.0.dev9 each node had a name of its own. For such a store, the name of the node with
-    the lowest id counts.
+    Up to 0.2.0.dev9 each node had its own name. For such a store, the name of the node with the
+    lowest id counts.
     """
     names = (parse_store_name(note_of(notes[node_id]).store).store for node_id in sorted(notes))
     return next(filter(None, names), "")

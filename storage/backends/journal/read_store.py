@@ -1,7 +1,7 @@
 """Reads the events of a shared store while other processes use it.
 
-Each node that has used the store has a log of its own, under the id of the node. Reading writes
-nothing, and does not register this process with the store.
+Each node that has used the store has its own log, under the id of the node. Reading writes nothing,
+and does not register this process with the store.
 """
 
 from __future__ import annotations

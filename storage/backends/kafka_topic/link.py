@@ -37,7 +37,7 @@ from groupkeeper.storage.base import StorageError, StoreBusy
 from groupkeeper.storage.turns import in_turns
 
 BATCH_BYTES: Final = 1024 * 1024
-"""The approximate size of one batch. A single larger message has a batch of its own."""
+"""The approximate size of one batch. A single larger message has its own batch."""
 FETCH_BYTES: Final = 4 * 1024 * 1024
 MESSAGES_A_TURN: Final = 1_000
 """The number of messages that are made or unpacked before other tasks of the loop can run. They

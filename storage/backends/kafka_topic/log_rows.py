@@ -1,6 +1,6 @@
 """Reads the event logs of a store in topics while another process uses the store.
 
-Each shard has a log with sequence numbers (seqs) of its own: a partition of the topic of events.
+Each shard has a log with its own sequence numbers (seqs): a partition of the topic of events.
 Nothing is written, and no topic is created. Messages are read on an event loop of another thread.
 """
 

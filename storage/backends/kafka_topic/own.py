@@ -44,7 +44,7 @@ class ShardLogEnd(msgspec.Struct, frozen=True):
     """The time of the last event."""
     store: str = ""
     """The name of the store, with the shard (``event_log.store_names``). Up to 0.2.0.dev10 each
-    shard had a name of its own, or "" in older versions."""
+    shard had its own name, or "" in older versions."""
 
 
 class _MoreOfOffset(msgspec.Struct, frozen=True, omit_defaults=True):

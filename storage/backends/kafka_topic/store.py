@@ -302,7 +302,7 @@ class KafkaTopicStorage:
     # --- appending --------------------------------------------------------------------------------
 
     async def append(self, items: Sequence[ShardAppend]) -> Collection[ShardId]:
-        """Write each item in a transaction of its own. Return the fenced shards."""
+        """Write each item in its own transaction. Return the fenced shards."""
         self._check_open()
         fenced = [item.shard for item in items if self._epochs.get(item.shard) != item.fence]
         ours = [item for item in items if item.shard not in fenced and item.batches]

@@ -1,8 +1,8 @@
 """The mirror: a copy of the groups in a layout that other programs read.
 
-After the store has saved changed groups (a fold), the mirror writes their newest values over a
-session of its own. No request waits for the mirror. It deletes only nodes that it has written, and
-never those of other programs.
+After the store has saved changed groups (a fold), the mirror writes their newest values over its
+own session. No request waits for the mirror. It deletes only nodes that it has written, and never
+those of other programs.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from groupkeeper.storage.job_thread import JobThread
 
 
 class SqliteCheck:
-    """Runs ``PRAGMA quick_check`` on a thread, with a connection of its own."""
+    """Runs ``PRAGMA quick_check`` on a thread, with its own connection."""
 
     def __init__(self, path: Path, busy_timeout_s: float) -> None:
         self._path = path

@@ -1,8 +1,8 @@
 """Choose which groups the SQLite backend folds, and when (pure; docs/design.md#fold).
 
-To fold a group is to write its whole present state into a row of its own. The log alone contains
-all data. The fold limits how much of the log a load has to read. If more requests than a threshold
-are not folded, each append also folds a few groups: those whose rows have been out of date for the
+To fold a group is to write its whole present state into its own row. The log alone contains all
+data. The fold limits how much of the log a load has to read. If more requests than a threshold are
+not folded, each append also folds a few groups: those whose rows have been out of date for the
 longest time. A large group is written in parts, one with each append.
 
 A group counts as folded only after the writer's thread has reported it. A failed fold makes no

@@ -1,6 +1,6 @@
 """Load a SQLite store: read the folded groups, then the rows of the log that are not folded.
 
-To fold a group is to write its whole present state into a row of its own.
+To fold a group is to write its whole present state into its own row.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ When retention deletes segments (files of events), it keeps the resulting offset
 ``offset_snapshot``, one for each group. If nothing was ever committed, there is one event without a
 group, so a missing snapshot is always an error.
 
-A snapshot is a log of its own, ``<log_id>.<through_seq>``. It covers all events of the store up to
+A snapshot is a separate log, ``<log_id>.<through_seq>``. It covers all events of the store up to
 ``through_seq``, and the seq of its last event is ``through_seq``. So the snapshot sorts before all
 events that are left, and no two events have the same identity.
 """

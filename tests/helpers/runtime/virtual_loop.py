@@ -85,8 +85,8 @@ def virtual_timer() -> float:
 
 
 def run_virtual(scenario: Coroutine[Any, Any, T], most_turns: int | None = None) -> T:
-    """Run a coroutine to its end on a virtual loop of its own. A limit of turns ends a coroutine
-    that repeats for ever or makes no progress.
+    """Run a coroutine to its end on its own virtual loop. A limit of turns ends a coroutine that
+    repeats for ever or makes no progress.
     """
     with asyncio.Runner(loop_factory=functools.partial(VirtualLoop, most_turns)) as runner:
         return runner.run(scenario)

@@ -89,7 +89,7 @@ class KafkaTopicSite:
 
 
 def in_thread(work: Callable[[], Any]) -> Any:
-    """Run a coroutine in a loop of its own, beside the loop of the test."""
+    """Run a coroutine in its own loop, beside the loop of the test."""
     found: list[Any] = []
     thread = threading.Thread(target=lambda: found.append(asyncio.run(work())))
     thread.start()

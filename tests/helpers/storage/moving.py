@@ -1,4 +1,4 @@
-"""A move of a store in a process of its own, which stops at one of its requests to a server.
+"""A move of a store in its own process, which stops at one of its requests to a server.
 
 The process suspends itself there. The test then kills it, or lets it go on after the test has
 changed something. So a move can be interrupted at each of its steps.

@@ -34,7 +34,7 @@ def programs() -> Path | None:
 
 
 class RealPostgres:
-    """One server with a data folder of its own. It does not run as root, so neither does this."""
+    """One server with its own data folder. It does not run as root, so neither does this."""
 
     def __init__(self) -> None:
         folder = programs()
