@@ -108,3 +108,43 @@ def test_the_manifest_of_a_gateway_has_valid_settings_and_a_port_for_each_broker
     assert re.findall(r"- \{name: [\w-]+, port: (\d+)\}", manifest) == [str(p) for p in ports]
     assert re.findall(r"- containerPort: (\d+)", manifest) == [str(port) for port in ports]
     assert "replicas: 1\n" in manifest  # one process serves a store
+
+
+ALERTS = (ROOT / "deploy" / "alerts.yaml").read_text()
+NAME = re.compile(r"\b[a-z]+(?:_[a-z]+)+\b")
+OF_THE_PIPELINE = {"groupkeeper_incidents_open", "groupkeeper_incidents_as_of_timestamp_seconds"}
+
+
+def metrics() -> dict[str, str]:
+    """Return the advice on each metric of the daemon."""
+    page = (ROOT / "docs" / "reference" / "metrics.md").read_text()
+    return dict(re.findall(r"^\| `(groupkeeper_\w+).*\| (.*) \|$", page, re.MULTILINE))
+
+
+def test_the_alerts_name_metrics_that_there_are():
+    found = set(re.findall(r"\bgroupkeeper_\w+", ALERTS))
+    assert len(found) > 20
+    assert {name.removesuffix("_bucket") for name in found} <= {*metrics(), *OF_THE_PIPELINE}
+
+
+def test_each_metric_whose_page_advises_an_alert_has_one():
+    advised = {name for name, use in metrics().items() if re.match("Alert|Must be 0", use)}
+    assert len(advised) > 10
+    assert [name for name in sorted(advised) if name not in ALERTS] == []
+
+
+def test_the_advice_of_alerts_names_log_lines_settings_and_metrics_that_there_are():
+    pages = [(ROOT / "docs" / "reference" / name).read_text() for name in REFERENCES]
+    known = {word for page in pages for word in NAME.findall(page)}
+    advice = "".join(re.findall(r"^ +(?:summary|do): (.*)$", ALERTS, re.MULTILINE))
+    assert sorted(set(NAME.findall(advice)) - known) == []
+
+
+REFERENCES = ("log-lines.md", "settings.md", "metrics.md", "events.md")
+
+
+def test_prometheus_fires_the_alerts_when_it_should():
+    promtool = shutil.which("promtool")  # of Debian's package prometheus
+    if promtool is not None:
+        rules = ROOT / "tests" / "house" / "alerts_test.yaml"
+        subprocess.run([promtool, "test", "rules", rules], check=True, capture_output=True)
