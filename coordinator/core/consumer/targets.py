@@ -47,24 +47,35 @@ def changed_targets(
 ) -> dict[str, Partitions]:
     """Return member id -> new target, only for members whose target has changed.
 
-    Members may have joined or left since the computation began. The target of a static member goes
-    to the member that now has its instance id. A member that has joined since then keeps its empty
-    target.
+    Members may have joined or left since the computation began. The target of a static member that
+    was replaced goes to the member that now has its instance id. A member that has joined since
+    then gets nothing. It may have a target already: that of a static member that it replaced before
+    it changed its instance id. Others may have these partitions now.
     """
     changed: dict[str, Partitions] = {}
     converted = computation.converter()
     previous = computation.spec.previous
+    computed = {member_id for member_id, _ in computation.members}
+    others = {**group.members}
     for identity, numbers, before in zip(computation.members, result, previous, strict=True):
         member_id, instance_id = identity
-        member = group.members.get(group.static_members.get(instance_id or "", member_id))
+        member = others.get(member_id)
+        if instance_id is not None and (member is None or not member.target):
+            heir_id = group.static_members.get(instance_id, member_id)
+            if heir_id not in computed:
+                member = others.get(heir_id)
         # The same target need not be converted, which takes most of the time if a group has 10,000
         # members. The count differs if a partition does not exist any more, or if the member is
         # new: no target is installed during a computation.
-        if member is None or (numbers == before and len(numbers) == member.target_partitions):
+        if member is None:
+            continue
+        del others[member.member_id]
+        if numbers == before and len(numbers) == member.target_partitions:
             continue
         target = converted(numbers)
         if member.target != target:
             changed[member.member_id] = target
+    changed.update({member_id: {} for member_id, each in others.items() if each.target})
     return changed
 
 

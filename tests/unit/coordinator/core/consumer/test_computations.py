@@ -173,6 +173,67 @@ def test_the_target_of_a_static_member_is_for_whoever_has_its_place_now(driver):
     assert [len(numbers) for numbers in targets["next"].values()] == [6]
 
 
+def two_static_members(driver: ShardDriver) -> tuple[ConsumerStub, ConsumerStub]:
+    """The first has all partitions. A target that gives half of them to the other is computed."""
+    first = ConsumerStub(driver, "first", instance_id="i")
+    first.join()
+    finish(driver, first)
+    driver.advance(INTERVAL_MS)
+    second = ConsumerStub(driver, "second", instance_id="j")
+    second.join()
+    assert driver.work
+    return first, second
+
+
+def targets_of(driver: ShardDriver) -> dict[str, int]:
+    members = driver.shard.groups["g"].members.values()
+    return {each.member_id: each.target_partitions for each in members}
+
+
+def test_a_member_that_changes_its_instance_id_keeps_its_target(driver):
+    """Another one may have its old instance id before the target is computed."""
+    first, second = two_static_members(driver)
+    first.instance_id = "k"
+    first.join()
+    newcomer = ConsumerStub(driver, "new", instance_id="i")
+    newcomer.join()
+    finish(driver, second)
+    assert targets_of(driver) == {"first": 6, "second": 6, "new": 0}
+
+
+def test_members_that_exchange_their_instance_ids_keep_their_targets(driver):
+    first, second = two_static_members(driver)
+    first.instance_id = "k"
+    first.join()
+    second.instance_id = "i"
+    second.join()
+    first.instance_id = "j"
+    first.join()
+    finish(driver, first, second)
+    assert targets_of(driver) == {"first": 6, "second": 6}
+
+
+def test_the_target_of_a_member_that_left_does_not_go_to_one_that_has_its_own(driver):
+    first, second = two_static_members(driver)
+    first.leave()
+    second.instance_id = "i"
+    second.join()
+    finish(driver, second)
+    assert targets_of(driver) == {"second": 6}
+
+
+def test_a_member_that_replaced_another_one_and_changed_its_instance_id_gets_nothing(driver):
+    """Others may have the partitions of the target that it took over."""
+    first, second = two_static_members(driver)
+    first.leave(-2)
+    next_one = ConsumerStub(driver, "next", instance_id="i")
+    next_one.join()
+    next_one.instance_id = "k"
+    next_one.join()
+    finish(driver, second)
+    assert targets_of(driver) == {"second": 6, "next": 0}
+
+
 @pytest.fixture
 def many_names(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rebalance, "MANY_NAMES", 0)
