@@ -131,6 +131,8 @@ class ConsumerGroup(Group):
     def _set_epoch(self, record: ConsumerGroupEpoch) -> None:
         self.epochs.group = record.epoch
         self.epochs.metadata_hash = record.metadata_hash
+        if not self.members:  # and none is being replaced, which begins no epoch
+            self._reserve(keeps=False)
 
     def _set_member(self, record: ConsumerMember) -> None:
         self._put(record.member)
@@ -144,8 +146,6 @@ class ConsumerGroup(Group):
             self._fields_bytes -= member.size_bytes
             self._settled -= member.is_settled(self.epochs.target)
             self.drop(member)
-            if not self.members:
-                self._reserve(keeps=False)
 
     def _set_target(self, record: ConsumerTarget) -> None:
         for member_id, partitions in record.members.items():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from groupkeeper.coordinator.core.cluster.image import TopicImage
 from groupkeeper.coordinator.core.consumer.member import target_bytes, target_room_bytes
 from groupkeeper.coordinator.core.errors import ErrorCode
@@ -167,6 +169,31 @@ def test_a_group_whose_members_all_come_back_needs_the_room_that_it_had() -> Non
     back.join()
     assert len(back.held[f"{1:022}"]) == 500
     check(driver.shard)
+
+
+@pytest.mark.parametrize("new_id", ["a", "c"])
+def test_a_static_member_that_is_left_alone_and_comes_back_needs_no_more_room(new_id: str) -> None:
+    driver = ShardDriver(
+        image=PAIRS, max_metadata_bytes=ROOM, consumer_assignment_interval_ms=10_000
+    )
+    a = ConsumerStub(driver, "a", topics=("first",), instance_id="i")
+    b = ConsumerStub(driver, "b", topics=("first",))
+    a.join()
+    driver.advance(10_000)
+    b.join()
+    settle(driver, [a, b], rounds=3)
+    reserved = driver.shard.census.reserved_bytes
+    b.leave()
+    a.leave(-2)
+    back = ConsumerStub(driver, new_id, topics=("first",), instance_id="i")
+    assert back.join().error is ErrorCode.NONE
+    assert len(back.held[f"{1:022}"]) == 250, "its next target is not computed yet"
+    assert driver.shard.census.reserved_bytes == reserved
+    driver.shard.census.max_metadata_bytes = 0
+    settle(driver, [back])
+    assert len(back.held[f"{1:022}"]) == 500
+    back.leave()
+    assert driver.shard.census.reserved_bytes == 0
 
 
 TENS = TopicImage.of(*[TopicInfo(f"t{n}", f"{n:022}", 10) for n in range(40)])
