@@ -70,21 +70,36 @@ def work_done(shard: ShardState, group: ConsumerGroup, work: Work, outcome: Work
     group changed since its last epoch. Return False if the work is not a ``PatternWork``.
 
     A heartbeat that replaces a pattern forgets the topics of the old one, and begins no epoch. If
-    the new pattern matches nothing, only two things show that: the hash, if the group has fewer
-    topics, and the member's target, if others have the same topics.
+    the new pattern matches nothing, or its topics are not found, only two things show that: the
+    hash, if the group has fewer topics, and the member's target, if others have the same topics.
     """
     if not isinstance(work, PatternWork):
         return False
     group.resolving = False
+    resolved = group.subscriptions.resolved
+    new = {pattern for pattern in work.patterns if pattern not in resolved}
+    changed = False
     if isinstance(outcome, WorkFailed):
         failure_events.add_not_resolved(shard, group, work.patterns, outcome.message)
-        return True
-    assert isinstance(outcome, PatternMatches), "the result of a PatternWork"
-    group.resolved_version = outcome.topics_version
+    else:
+        assert isinstance(outcome, PatternMatches), "the result of a PatternWork"
+        group.resolved_version = outcome.topics_version
+        changed = _record_topics(shard, group, work, outcome)
+    has_fewer = group.subscriptions.metadata_hash(shard.image) != group.epochs.metadata_hash
+    if group.epochs.needs_target():
+        new &= resolved.keys()  # the others are resolved again later
+    if changed or has_fewer or (new and _is_owed_a_target(shard, group, new)):
+        rebalance.bump(shard, group, "pattern_resolved", "")
+    return True
+
+
+def _record_topics(
+    shard: ShardState, group: ConsumerGroup, work: PatternWork, outcome: PatternMatches
+) -> bool:
+    """Record the topics that patterns match. Return True if those of a pattern changed."""
     unusable = [pattern for pattern in work.patterns if pattern not in outcome.topics]
     too_large = []
     changed = False
-    new = set()
     for pattern, topics in outcome.topics.items():
         if group.subscriptions.pattern_count(pattern):
             known = group.subscriptions.resolved.get(pattern)
@@ -94,15 +109,10 @@ def work_done(shard: ShardState, group: ConsumerGroup, work: Work, outcome: Work
                 too_large.append(pattern)  # it is resolved again later
                 continue
             changed = changed or topics != (() if known is None else known.topics)
-            if known is None:
-                new.add(pattern)
             shard.record(ResolvedPattern(group.group_id, pattern, resolved), size_bytes)
     failure_events.add_not_resolved(shard, group, unusable, "this process cannot use it")
     failure_events.add_not_resolved(shard, group, too_large, "the group has no room for its topics")
-    has_fewer = group.subscriptions.metadata_hash(shard.image) != group.epochs.metadata_hash
-    if changed or has_fewer or (new and _is_owed_a_target(shard, group, new)):
-        rebalance.bump(shard, group, "pattern_resolved", "")
-    return True
+    return changed
 
 
 def _is_owed_a_target(shard: ShardState, group: ConsumerGroup, patterns: Set[str]) -> bool:

@@ -4,6 +4,8 @@ outside the core.
 
 from __future__ import annotations
 
+import pytest
+
 from groupkeeper.coordinator.core.consumer import subscriptions
 from groupkeeper.coordinator.core.consumer.pattern_work import PatternMatches, PatternWork
 from groupkeeper.coordinator.core.errors import ErrorCode
@@ -91,6 +93,49 @@ def test_partitions_of_an_old_pattern_go_to_members_that_subscribe_to_the_same_t
     driver.finish_work(PatternMatches(0, {"nothing": ()}))
     settle(driver, [a, b])
     assert (a.held, b.held) == ({}, {ORDERS.topic_id: list(range(ORDERS.partitions))})
+
+
+TOO_MANY = PatternMatches(1, {"other": tuple(f"topic-{number:05}" for number in range(50_001))})
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [PatternMatches(1, {}), TOO_MANY, WorkFailed(WorkFailure.DIED, "the process ended with 1")],
+    ids=["unusable", "too large", "failed"],
+)
+def test_partitions_of_an_old_pattern_go_to_others_if_the_new_one_has_no_topics(driver, outcome):
+    a = join(driver, "a", "orders")
+    driver.finish_work(PatternMatches(0, {"orders": ("orders",)}))
+    b = ConsumerStub(driver, "b", topics=("orders",))
+    b.join()
+    settle(driver, [a, b])
+    epoch = a.epoch
+    a.beat(subscribed_topic_regex="other")
+    for _ in range(3):
+        driver.advance(MIN_INTERVAL_MS + 1)
+        a.beat()
+        driver.finish_work(outcome)
+        settle(driver, [a, b])
+    assert (a.held, b.held) == ({}, {ORDERS.topic_id: list(range(ORDERS.partitions))})
+    assert b.epoch == epoch + 1
+
+
+def test_a_pattern_without_topics_begins_no_further_epoch_before_the_target_is_computed(driver):
+    a = join(driver, "a", "orders")
+    driver.finish_work(PatternMatches(0, {"orders": ("orders",)}))
+    b = ConsumerStub(driver, "b", topics=("orders",))
+    b.join()
+    settle(driver, [a, b])
+    group = driver.shard.groups["g"]
+    epoch = group.epochs.group
+    group.retry_at_ms = driver.now.monotonic_ms + 5 * MIN_INTERVAL_MS
+    a.beat(subscribed_topic_regex="other")
+    for _ in range(3):
+        driver.advance(MIN_INTERVAL_MS + 1)
+        a.beat()
+        driver.finish_work(PatternMatches(1, {}))
+    assert group.epochs.group == epoch + 1
+    assert a.epoch == epoch
 
 
 def test_a_member_whose_new_pattern_has_the_topics_of_its_target_begins_no_epoch(driver):
