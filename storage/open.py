@@ -91,7 +91,7 @@ def open_storage(  # noqa: PLR0913 - each is a setting
 
     Only a store that gives access to its events (``SealableStorage``) can be sealed. Any other
     store is refused, unless ``seal_if_possible`` is True. Then its events stay in the store. With
-    ``seal_if_possible`` the events of PostgreSQL stay there too, where users can query them.
+    ``seal_if_possible`` the events of PostgreSQL and Kafka stay there, where users can query them.
 
     ``node_id`` and ``lease_ttl_ms`` are for stores on a server: the id of this process, and the
     time after which another process may end its leases. ``password`` belongs to the user in the
@@ -111,6 +111,7 @@ def open_storage(  # noqa: PLR0913 - each is a setting
     elif scheme_of(url) == KAFKA:
         kept_ms = FOR_EVER if seal is None else seal.retention_ms
         place = kafka_place(url, password)
+        keeps_events = True
         store = _kafka_store(place, clock, append_timeout_ms, lease_ttl_ms, node_id, kept_ms)
     else:
         store = _store(url, append_timeout_ms, clock)
@@ -235,7 +236,7 @@ def _kafka_store(
     node_id: int,
     kept_ms: int,
 ) -> OffsetStorage:
-    """Return a store in topics of Kafka. Its events stay there, and are not written to files."""
+    """Return a store in topics of Kafka. Its events stay there for ``kept_ms``."""
     from groupkeeper.storage.backends.kafka_topic.store import KafkaTopicStorage
 
     return KafkaTopicStorage(

@@ -40,7 +40,7 @@ DirOption = Annotated[
     ),
 ]
 
-NO_FILES: Final = "its events are never moved into files: nothing to compare"
+NO_FILES: Final = "none of its events was moved into a file: nothing to compare"
 
 
 @dataclass(kw_only=True)
@@ -131,6 +131,7 @@ def _of_settings(config: Path | None, password_file: Path | None) -> tuple[_Stor
     """
     from groupkeeper.storage.base import StorageError, StoreRefused
     from groupkeeper.storage.event_log.several_logs import ONLY_LOG
+    from groupkeeper.storage.open import KAFKA, scheme_of
 
     settings = settings_of(config)
     own = Path(settings.log.dir)
@@ -138,7 +139,9 @@ def _of_settings(config: Path | None, password_file: Path | None) -> tuple[_Stor
     store = StorePlace(storage.url, storage.password_file).with_password_file(password_file)
 
     def place_of(name: str, note: LogNote) -> Path | None:
-        if name in (ONLY_LOG, str(settings.node_id)):
+        # in topics of Kafka the logs have the numbers of shards, not of nodes
+        is_of_node = name == str(settings.node_id) and scheme_of(storage.url) != KAFKA
+        if name == ONLY_LOG or is_of_node:
             return own.absolute()
         return Path(note.log_dir) if note.log_dir else None
 

@@ -258,8 +258,8 @@ class LogSettings(Section):
         description="Whether the daemon moves events from the store to files in log.dir. auto: "
         "it does so for a store in SQLite, ZooKeeper or Consul. PostgreSQL and topics of Kafka "
         "keep their events, and a memory: store keeps its newest 100,000. on: also for "
-        "PostgreSQL and memory:. off: never. Then SQLite grows with every commit, and ZooKeeper "
-        "and Consul keep only the newest 16 MiB.",
+        "PostgreSQL, Kafka and memory:, and the first two still keep them, too. off: never. Then "
+        "SQLite grows with every commit, and ZooKeeper and Consul keep only the newest 16 MiB.",
     )
     segment_bytes: int = Field(
         default=67_108_864,

@@ -177,7 +177,7 @@ def _missing(known: _Known, listed: StoreSegments, directory: Path) -> Iterator[
     # older copy replaced the store.
     is_known = known.sealed_log_id is None or known.sealed_log_id in logs
     others_end = inf if is_known else known.sealed_seq
-    at = max((each.last_seq for each in snapshots), default=0)
+    at = max((each.last_seq for each in snapshots), default=known.note.begin_seq - 1)
     for segment in in_order([*present, *listed.damaged]):
         if at >= known.sealed_seq:
             return

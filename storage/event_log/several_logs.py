@@ -38,7 +38,9 @@ class LogStore(Protocol):
 
     @property
     def has_files(self) -> bool:
-        """False if events are never in files. Then retention deletes the oldest events."""
+        """False if no event was moved into a file. Then retention deletes the oldest events. May
+        connect to the store.
+        """
 
     @property
     def is_shared(self) -> bool:

@@ -6,7 +6,7 @@ rows and seqs only grow, and a row never changes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
 
@@ -36,6 +36,10 @@ class LogNote(NamedTuple):
     sealed_seq: int = 0
     """The seq of the last event that was moved into a file; 0 if it is unknown. The record is not
     always durable, so after a crash this may be an earlier seq.
+    """
+    begin_seq: int = 1
+    """The seq of the first event that sealing could find. Earlier ones had been deleted when it was
+    turned on.
     """
 
 
@@ -154,6 +158,26 @@ class EventSource(Protocol):
         It deletes only rows that are recorded as sealed and that no load needs. The deletion need
         not be durable.
         """
+
+
+@runtime_checkable
+class SeveralLogs(Protocol):
+    """Optional part of ``EventSource``, for a store with several logs that are all sealed here."""
+
+    def open_logs(self) -> Mapping[str, OpenRows]:
+        """Return for each log, by its name, the function that opens its rows. Blocks."""
+
+    def last_seqs(self) -> Mapping[str, int]:
+        """Return the seq of the last durable event of each log, as far as this process knows it. A
+        thread calls this, and the store is not asked. Raises StorageError if this process must not
+        seal.
+        """
+
+    def sealed(self, notes: Mapping[str, LogNote]) -> None:
+        """Remember how far each log is sealed, for the next ``note_sealed``."""
+
+    def rows_of(self, group_id: str) -> OpenRows:
+        """Return the function that opens the rows of the log that has the events of a group."""
 
 
 @runtime_checkable

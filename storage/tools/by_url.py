@@ -139,9 +139,9 @@ def keep_events_of(
     """Write the events that are only in the store into files. Blocks.
 
     Return the name of each log, with the place where its events are now. In PostgreSQL, ZooKeeper
-    and Consul each node has its own log. Return an empty mapping if the events of the store are
-    never in files, or if no other process can read them. Raises StorageError if the store cannot be
-    read, and OSError if a file cannot be written.
+    and Consul each node has its own log, in topics of Kafka each shard. Return an empty mapping if
+    no event of a store in topics was ever in a file, or if no other process can read the store.
+    Raises StorageError if the store cannot be read, and OSError if a file cannot be written.
     """
     from groupkeeper.storage.tools.kept_events import keep_events
 

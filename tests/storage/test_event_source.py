@@ -19,7 +19,7 @@ from groupkeeper.storage.event_log.log_clock import LogReason
 from groupkeeper.storage.event_log.reader import group_history, read_events
 from groupkeeper.storage.event_log.sealing.sealer import SealSettings
 from groupkeeper.storage.event_log.sealing.storage import SealedStorage
-from groupkeeper.storage.event_log.source import EventSource, SealableStorage
+from groupkeeper.storage.event_log.source import EventSource, LogNote, SealableStorage
 from tests.helpers.core.records import commit
 from tests.helpers.storage.sealed_store import until
 from tests.helpers.storage.storage_owner import Owner
@@ -90,7 +90,7 @@ async def test_a_store_without_events_has_no_head_and_no_log(owner: Owner) -> No
     with closing(door(owner).open_rows()) as rows:
         assert rows.ends() == (1, 0)
         assert (rows.log_id_at(0), rows.log_id_at(1)) == (None, None)
-        assert rows.note() == (frozenset(), None, door(owner).clock.store, 0)
+        assert rows.note() == LogNote(frozenset(), None, door(owner).clock.store)
 
 
 async def test_the_head_is_the_last_event(owner: Owner) -> None:
@@ -134,7 +134,7 @@ async def test_what_is_noted_is_read_again(owner: Owner) -> None:
     await source.note_sealed(4, {"a", "b"}, ())
     await source.note_sealed(4, (), {"a"})
     with closing(source.open_rows()) as rows:
-        assert rows.note() == (frozenset({"b"}), "/somewhere", source.clock.store, 4)
+        assert rows.note() == LogNote(frozenset({"b"}), "/somewhere", source.clock.store, 4)
 
 
 async def test_nothing_goes_that_is_not_noted_as_sealed(owner: Owner) -> None:

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
+import msgspec
 import structlog
 
 from groupkeeper.storage.backends.journal.driver import LifeOver
@@ -17,13 +18,20 @@ from groupkeeper.storage.backends.kafka_topic.link import KafkaLink
 from groupkeeper.storage.backends.kafka_topic.lives_log import (
     FORMAT,
     LivesLog,
+    SealedNote,
     end_message,
     life_message,
     store_message,
 )
 from groupkeeper.storage.backends.kafka_topic.topics import LIVES_PARTITION
-from groupkeeper.storage.base import StoreIdentity, StoreRefused, refuse_other_identity
+from groupkeeper.storage.base import (
+    StorageError,
+    StoreIdentity,
+    StoreRefused,
+    refuse_other_identity,
+)
 from groupkeeper.storage.event_log.log_clock import mint_log_id
+from groupkeeper.storage.event_log.source import LogNote
 from groupkeeper.storage.leases.lives import LifeWatch, NodeLife
 
 _FIRST: Final = 0
@@ -47,6 +55,8 @@ class TopicLife:
         self.log = LivesLog()
         self.life: NodeLife | None = None
         """None if the life has ended, or if no life was begun yet."""
+        self._began = 0
+        """The offset of the first message of the life."""
         self._link = link
         self._topic = topic
         self._name = name
@@ -89,7 +99,7 @@ class TopicLife:
         life = NodeLife(node_id, life_id, name, _FIRST)
         self.life = life
         try:
-            await self.write()
+            self._began = await self.write()
         except LifeOver:
             others = self.log.living()
             raise self._in_use(others[0] if others else life) from None
@@ -123,6 +133,24 @@ class TopicLife:
             if life is not None:
                 await self._write(*end_message(life.life_id, life.counter))
 
+    async def note_sealed(self, log: str, note: LogNote) -> None:
+        """Record how far an event log is in files. Raises StorageError if the life has ended."""
+        if self.life is None:
+            raise StorageError(f"{self._name}: the life has ended")
+        before = self.log.sealed.get(log)
+        sealed = SealedNote(
+            log,
+            self.life.life_id,
+            self._began,
+            note.log_ids,
+            note.log_dir or "",
+            note.sealed_seq,
+            note.begin_seq,
+        )
+        await self._write(sealed.key, msgspec.json.encode(sealed))
+        if before is not None and before.key != sealed.key:
+            await self._write(before.key, None)
+
     async def _wait_until_dead(self, others: Sequence[NodeLife]) -> None:
         """Wait until the other lives count as dead, and end them. Raises StoreRefused if one of
         them beats.
@@ -150,7 +178,7 @@ class TopicLife:
             "or name another store"
         )
 
-    async def _write(self, key: bytes, value: bytes) -> int:
+    async def _write(self, key: bytes, value: bytes | None) -> int:
         return await self._link.write(self._topic, LIVES_PARTITION, (key, value))
 
     async def _read(self) -> None:

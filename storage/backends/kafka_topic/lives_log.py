@@ -18,6 +18,7 @@ STORE_KEY: Final = b"store"
 """The key of the message that has the identity of the store."""
 _LIFE: Final = b"life/"
 _END: Final = b"end/"
+_SEALED: Final = b"sealed/"
 
 
 class StoreNote(msgspec.Struct, frozen=True):
@@ -54,6 +55,31 @@ class EndNote(msgspec.Struct, frozen=True):
     counter: int
 
 
+class SealedNote(msgspec.Struct, frozen=True):
+    """What a process has recorded about the files of one event log. A life writes it without a
+    transaction, so it may be written after the life has ended. The note of the newest life counts.
+    """
+
+    log: str
+    """The name of the log (``TopicLogs.logs``)."""
+    life_id: str
+    began: int
+    """The offset of the first message of the life."""
+    log_ids: frozenset[str]
+    """The ids of the logs that have files."""
+    log_dir: str
+    sealed_seq: int
+    """The seq of the last event that is in a file."""
+    begin_seq: int = 1
+    """The seq of the first event that sealing could find."""
+
+    @property
+    def key(self) -> bytes:
+        """The key of its message. A new life has a new key: compaction must not remove its note
+        because an earlier life has written later."""
+        return _SEALED + f"{self.log}/{self.life_id}".encode()
+
+
 FORMAT: Final = 1
 
 
@@ -75,6 +101,8 @@ class LivesLog:
         self.store = ""
         """The name that the event logs of all shards share; "" if no life has recorded one."""
         self.owners: dict[ShardId, Owner] = {}
+        self.sealed: dict[str, SealedNote] = {}
+        """What the newest life has recorded about the files of each event log."""
         self._lives: dict[str, NodeLife] = {}
         self._ended: dict[str, int] = {}
         """The offset of the message that ended each life."""
@@ -96,6 +124,8 @@ class LivesLog:
                 self._life(offset, msgspec.json.decode(value, type=LifeNote))
             elif key.startswith(_END) and value is not None:
                 self._end(offset, msgspec.json.decode(value, type=EndNote))
+            elif key.startswith(_SEALED) and value is not None:
+                self._sealed(msgspec.json.decode(value, type=SealedNote))
         except msgspec.DecodeError as error:
             raise StorageError(f"message {offset} cannot be read: {error}") from error
 
@@ -128,6 +158,11 @@ class LivesLog:
         if note.life_id not in self._ended:
             self._ended[note.life_id] = offset
             self._lives.pop(note.life_id, None)
+
+    def _sealed(self, note: SealedNote) -> None:
+        known = self.sealed.get(note.log)
+        if known is None or known.began <= note.began:
+            self.sealed[note.log] = note
 
 
 def store_message(identity: StoreIdentity) -> tuple[bytes, bytes]:

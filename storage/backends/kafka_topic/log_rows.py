@@ -6,7 +6,8 @@ Nothing is written, and no topic is created. Messages are read on an event loop 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Final, NamedTuple
@@ -43,6 +44,8 @@ _FETCH_WAIT_MS: Final = 10
 """How long a broker holds a request if there is nothing to fetch. A read from another offset must
 wait until the request before it has ended. All partitions are paused between reads, so nothing is
 fetched then."""
+_PLACES: Final = 4
+"""The number of places in a log that a reader remembers, to go on from there without a search."""
 _FIRST_LOOK_BACK: Final = 8
 """The search for the last event begins this number of offsets before the end, because each
 transaction ends with an offset that has no event."""
@@ -60,18 +63,26 @@ class TopicLogs:
     is open.
     """
 
-    has_files = False
     is_shared = True
 
-    def __init__(self, url: KafkaTopicUrl, timeout_ms: int, group_id: str | None = None) -> None:
-        """With ``group_id`` there is only one log: the log of the group's shard."""
+    def __init__(
+        self,
+        url: KafkaTopicUrl,
+        timeout_ms: int,
+        group_id: str | None = None,
+        lives: Callable[[], LivesLog] | None = None,
+    ) -> None:
+        """With ``group_id`` there is only one log: the log of the group's shard. ``lives`` returns
+        the log of lives, if this process uses the store and has read it.
+        """
         self.name = url.name
         self._url = url
         self._group_id = group_id
         self._options = client_options(url, timeout_ms)
         self._partitions = 0
-        self._store: str | None = None
-        """The name that all shards share; None if it was not read yet."""
+        self._own_lives = lives
+        self._read_lives: LivesLog | None = None
+        """The log of lives, as this connection has read it."""
         self._loop = SharedLoop(self._connect, self._disconnect)
         self.run = self._loop.run
         """Runs a call on the loop of the connection."""
@@ -96,10 +107,11 @@ class TopicLogs:
         wanted: Sequence[int] = range(shards + 1)
         if self._group_id is not None:
             wanted = [shard_of(self._group_id, shards)]
-        return {
-            "cluster" if each == shards else str(each): partial(self.open_rows, each)
-            for each in wanted
-        }
+        return {self.log_name(each): partial(self.open_rows, each) for each in wanted}
+
+    def log_name(self, partition: int) -> str:
+        """Return the name of the log of a partition."""
+        return "cluster" if partition == self._partitions - 1 else str(partition)
 
     def kept_open(self) -> AbstractContextManager[None]:
         return self._loop.kept_open()
@@ -112,6 +124,7 @@ class TopicLogs:
         return ShardLogRows(self, partition)
 
     async def _disconnect(self) -> None:
+        self._read_lives = None
         consumer, self._consumer = self._consumer, None
         if consumer is not None:
             await consumer.stop()
@@ -185,19 +198,42 @@ class TopicLogs:
             )
         return [], end
 
-    def store_name(self, log: str) -> str:
-        with self.kept_open():
-            if self._store is None:
-                self._store = self.run(self._recorded_store())
-        return str(name_of_shard(self._store, log)) if self._store else ""
+    @property
+    def has_files(self) -> bool:
+        """True if events were moved into files. Connects to the store."""
+        return bool(self._lives().sealed)
 
-    async def _recorded_store(self) -> str:
-        """Return the name that a life has recorded; "" if no life of this version has begun."""
+    def store_name(self, log: str) -> str:
+        store = self._lives().store
+        return str(name_of_shard(store, log)) if store else ""
+
+    def note(self, log: str) -> LogNote:
+        """Return what the process that uses the store has recorded about the files of a log."""
+        sealed = self._lives().sealed.get(log)
+        if sealed is None:
+            return LogNote(frozenset(), None, self.store_name(log))
+        return LogNote(
+            sealed.log_ids,
+            sealed.log_dir,
+            self.store_name(log),
+            sealed.sealed_seq,
+            sealed.begin_seq,
+        )
+
+    def _lives(self) -> LivesLog:
+        if self._own_lives is not None:
+            return self._own_lives()
+        with self.kept_open():
+            if self._read_lives is None:
+                self._read_lives = self.run(self._recorded_lives())
+            return self._read_lives
+
+    async def _recorded_lives(self) -> LivesLog:
         lives = LivesLog()
         topic = self._url.cluster_topic
         async for message in read_messages(self._options, topic, LIVES_PARTITION, since_ms=0):
             lives.apply(message.offset, message.key, message.value)
-        return lives.store
+        return lives
 
     async def recorded_seq(self, partition: int) -> int:
         """Return the seq of a shard's last event, from the shard's state; 0 if the shard never
@@ -224,6 +260,8 @@ class ShardLogRows:
         self._logs = logs
         self._partition = partition
         self._held: tuple[int, int] | None = None
+        self._passed: deque[tuple[int, int]] = deque(maxlen=_PLACES)
+        """For some events that were read: the seq, and the offset after the event."""
 
     def hold(self) -> None:
         self._held = self._bounds()
@@ -232,8 +270,7 @@ class ShardLogRows:
         self._logs.leave()
 
     def note(self) -> LogNote:
-        """Return an empty note, because no event of such a store is in a file."""
-        return LogNote(frozenset(), None)
+        return self._logs.note(self._logs.log_name(self._partition))
 
     def ends(self) -> LogEnds:
         begin, end = self._bounds()
@@ -252,7 +289,9 @@ class ShardLogRows:
             found, offset = self._read(offset, end)
             if not found:
                 return
-            for row in rows_of_events(each.event for each in found):
+            self._passed.append((found[-1].event.seq, offset))
+            later = (each.event for each in found if each.event.seq > after_seq)
+            for row in rows_of_events(later):
                 if not containing or any(containing in each.line[1] for each in row.logged):
                     yield row
 
@@ -303,6 +342,11 @@ class ShardLogRows:
             return known[0]
         if seq <= 1:
             return begin
+        for passed_seq, offset in reversed(self._passed):
+            if passed_seq < seq and begin <= offset <= end:
+                if seq - passed_seq <= 2 * _READ_AT_ONCE:
+                    return offset
+                break
         low, high = begin, end  # events before offset low are below seq, those from high on are not
         while low < high:
             middle = (low + high) // 2

@@ -27,6 +27,7 @@ from groupkeeper.storage.backends.kafka_topic.lives import TopicLife
 from groupkeeper.storage.backends.kafka_topic.loaded import load_shard
 from groupkeeper.storage.backends.kafka_topic.newest import read_newest
 from groupkeeper.storage.backends.kafka_topic.options import client_options
+from groupkeeper.storage.backends.kafka_topic.sealing import TopicEvents
 from groupkeeper.storage.backends.kafka_topic.shard import HeldShard, ShardLog
 from groupkeeper.storage.backends.kafka_topic.topics import (
     CLUSTER_PARTITION,
@@ -108,6 +109,7 @@ class KafkaTopicStorage:
         self._epochs: dict[ShardId, LeaseEpoch] = {}
         self._shards: dict[ShardId, HeldShard] = {}
         self._fencing = asyncio.Semaphore(FENCES_AT_ONCE)
+        self._events = TopicEvents(url, lambda: self._own, self._shards)
 
     def _new_own_life(self) -> TopicLife:
         return TopicLife(
@@ -131,6 +133,7 @@ class KafkaTopicStorage:
             raise StoreRefused(f"{self._url.name}: is in use by another coordinator here")
         self._identity = identity
         self._own = self._new_own_life()
+        self._events.opened()
         try:
             await self._admin.prepare_cluster()
             await self._beats.connect([self._url.cluster_topic])
@@ -376,6 +379,10 @@ class KafkaTopicStorage:
         async for event in read_events(self._options, topic, partition, since_ms):
             if event["group"] == group_id and event["ts_ms"] >= since_ms:
                 yield event
+
+    def event_source(self) -> TopicEvents:
+        """Return the object that reads the events of all shards, to move them into files."""
+        return self._events
 
     def _check_open(self) -> None:
         if self._identity is None:

@@ -16,7 +16,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from groupkeeper.storage.event_log.manifest import StoreSegments, reconcile, remove_orphans
+from groupkeeper.storage.event_log.manifest import (
+    StoreSegments,
+    read_manifest,
+    reconcile,
+    remove_orphans,
+)
 from groupkeeper.storage.event_log.sealing.segment_writer import remove_temporary
 from groupkeeper.storage.event_log.segments import (
     Segment,
@@ -27,6 +32,7 @@ from groupkeeper.storage.event_log.segments import (
 )
 from groupkeeper.storage.event_log.snapshot_logs import base_log, parse_snapshot_log
 from groupkeeper.storage.event_log.source import EventRows
+from groupkeeper.storage.event_log.store_names import parse_store_name
 
 
 class Settled(NamedTuple):
@@ -48,6 +54,8 @@ class Settled(NamedTuple):
     """Damaged segments that were not in the manifest yet. They were renamed."""
     store: str = ""
     """The name of the store, for new lines of the manifest."""
+    begin_seq: int = 1
+    """The seq of the first event that sealing could find (``LogNote.begin_seq``)."""
 
     def held(self, log_id: str, seq: int) -> Segment | None:
         """Return the segment of ``later`` that contains an event. Return None if there is none."""
@@ -65,7 +73,7 @@ def settle(rows: EventRows, directory: Path, store: str = "") -> Settled:
     """
     note = rows.note()
     name = note.store or store
-    new = _logs_in_rows(rows, directory, note.log_ids)
+    new = _logs_in_rows(rows, directory, {*note.log_ids, *_logs_of_others(directory, name)})
     own = {*note.log_ids, *new}
     remove_temporary(
         directory,
@@ -94,9 +102,10 @@ def settle(rows: EventRows, directory: Path, store: str = "") -> Settled:
         log_ids=frozenset(own),
         new_log_ids=frozenset(new),
         later=later,
-        lost=_lost(segments, listed.covered_seq, first_seq),
+        lost=_lost(segments, max(listed.covered_seq, note.begin_seq - 1), first_seq),
         put_aside=manifest.put_aside,
         store=name,
+        begin_seq=note.begin_seq if note.log_ids else 1 + (0 if segments else sealed_seq),
     )
 
 
@@ -117,6 +126,21 @@ def _follows(directory: Path, name: SegmentName, log_id: str) -> bool:
         begin = log_begin(directory / str(name))
         return begin is not None and begin.previous_log_id == log_id
     return False
+
+
+def _logs_of_others(directory: Path, store: str) -> set[str]:
+    """Return the logs in the manifest that belong to another shard or node of the same store. To
+    ask the store for each of them would take long, because it may have many shards.
+    """
+    own = parse_store_name(store)
+    if not own.node:
+        return set()
+    return {
+        segment.log_id
+        for segment in read_manifest(directory).segments.values()
+        if (other := parse_store_name(segment.store)).store == own.store
+        and other.node not in ("", own.node)
+    }
 
 
 def _logs_in_rows(rows: EventRows, directory: Path, known: Iterable[str]) -> set[str]:

@@ -39,7 +39,7 @@ from groupkeeper.storage.event_log.sealing.sealer import (
 )
 from groupkeeper.storage.event_log.sealing.settling import is_overtaken
 from groupkeeper.storage.event_log.segments import Hook, no_hook
-from groupkeeper.storage.event_log.source import SealableStorage
+from groupkeeper.storage.event_log.source import SealableStorage, SeveralLogs
 from groupkeeper.storage.file_lock import FULL
 from groupkeeper.storage.job_thread import JobThread
 from groupkeeper.storage.segment_lines import EventDict
@@ -115,12 +115,14 @@ class SealedStorage:
             await self._leave_an_overtaken_log()
             self._sealing = self._make_sealing()
             self._sealing_thread = JobThread("log-sealer")
-            has_settled = self._address is None and await self._try(self._settle)
+            # The files of many logs are read in the background too.
+            is_later = self._address is not None or isinstance(self._source, SeveralLogs)
+            has_settled = not is_later and await self._try(self._settle)
             await self._source.note_place(str(self._settings.directory.absolute()))
         except BaseException:
             await self.close()
             raise
-        pause_s = RETRY_S if self._address is None else 0.0
+        pause_s = 0.0 if is_later else RETRY_S
         self._sealing_task = asyncio.create_task(self._seal(pause_s, has_settled))
 
     def _make_directory(self) -> None:
@@ -149,6 +151,10 @@ class SealedStorage:
     def _make_sealing(self) -> Sealing:
         if self._address is not None:
             return SealingProcess(self._address, self._settings)
+        if isinstance(self._source, SeveralLogs):
+            from groupkeeper.storage.event_log.sealing.several import SeveralSealing  # as below
+
+            return SeveralSealing(self._source, self._settings, self._clock, self._hook)
         from groupkeeper.storage.event_log.sealing.work import (
             SealingWork,  # imported late: a daemon does not need it
         )
@@ -219,7 +225,11 @@ class SealedStorage:
         from groupkeeper.storage.event_log.reader import group_history  # late: rarely needed
 
         log_dir = self._settings.directory
-        return group_history(self._source.open_rows, group_id, log_dir, since_ms=since_ms)
+        source = self._source
+        open_rows = source.open_rows
+        if isinstance(source, SeveralLogs):
+            open_rows = source.rows_of(group_id)
+        return group_history(open_rows, group_id, log_dir, since_ms=since_ms)
 
     # --- on the loop ------------------------------------------------------------------------------
 

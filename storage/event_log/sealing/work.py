@@ -96,9 +96,23 @@ class SealingWork:
             self._take(row)
             if time.monotonic() >= until:
                 return True
+        self.rest()
+        return False
+
+    @property
+    def read_seq(self) -> int:
+        """The seq of the last event that was read; after ``settle``, of the last sealed one."""
+        return self._last_seq
+
+    @property
+    def begin_seq(self) -> int:
+        """The seq of the first event that sealing could find (``LogNote.begin_seq``)."""
+        return 1 if self._settled is None else self._settled.begin_seq
+
+    def rest(self) -> None:
+        """Seal the open segment if it is old enough. Read no rows."""
         if self._sealer.seal_if_old():
             self._has_sealed(self._row)
-        return False
 
     def retain(self) -> Sequence[Segment]:
         assert self._settled is not None, "not settled"
@@ -119,6 +133,10 @@ class SealingWork:
             if time.monotonic() >= until:
                 self._sealer.discard()
                 return
+        self.seal()
+
+    def seal(self) -> None:
+        """Seal the open segment, if there is one. Read no rows."""
         if self._sealer.seal():
             self._has_sealed(self._row)
 

@@ -178,7 +178,9 @@ def test_a_url_of_kafka_that_cannot_be_used_is_refused(url: str, words: str) -> 
     assert "\n" not in str(refusal.value)
 
 
-def test_a_store_in_kafka_is_not_sealed() -> None:
+def test_a_store_in_kafka_is_sealed_only_if_that_is_asked_for() -> None:
     settings = SealSettings(directory=Path("log"))
-    with pytest.raises(StoreRefused, match="the events of kafka storage cannot be sealed"):
-        open_storage("kafka://host/t", append_timeout_ms=5_000, seal=settings)
+    url = "kafka://host/t"
+    left = open_storage(url, append_timeout_ms=5_000, seal=settings, seal_if_possible=True)
+    assert not isinstance(left, SealedStorage)
+    assert isinstance(open_storage(url, append_timeout_ms=5_000, seal=settings), SealedStorage)
