@@ -1,4 +1,4 @@
-"""What to do when the disk fails to sync, and what each start does because of it.
+"""Handles a disk that fails to sync: ends the use of the store, and repairs it at the next start.
 
 After a failed fsync, Linux counts the pages as written. The next fsync succeeds although they are
 not on disk, and reads return them only until the kernel needs their memory. So after a failed sync

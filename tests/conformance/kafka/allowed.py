@@ -669,9 +669,10 @@ DECISIONS: tuple[Decision, ...] = (
         "another member then still waits for a partition, we begin a rebalance. In Kafka the group "
         "is Stable, and nobody reads the partition before the next rebalance. A conversion also "
         "ends the rebalance of a classic group. If nobody reads some partitions then, we begin an "
-        "epoch. In Kafka the join of a static member, or of one without topics, begins none. Each "
-        "member keeps the partitions that it was told last. In Kafka, after a rebalance that was "
-        "abandoned it has none, and after a downgrade its target, so two members may read one.",
+        "epoch. In Kafka the join of a static member, or of a member without topics, begins no "
+        "epoch. Each member keeps the partitions of its last assignment. In Kafka it keeps none "
+        "after an abandoned rebalance, and gets its target after a downgrade, so two members may "
+        "read one partition.",
         (
             _rule(
                 "a_member_waits_while_a_static_one_is_replaced",
