@@ -224,6 +224,101 @@ def test_a_group_that_loses_a_topic_gives_its_room_back() -> None:
     check(driver.shard)
 
 
+def test_a_group_that_gave_its_room_back_asks_for_it_again() -> None:
+    driver = ShardDriver(image=PAIRS, consumer_assignment_interval_ms=0)
+    member = ConsumerStub(driver, "a", topics=("first", "second"))
+    member.join()
+    member.send(subscribed_topic_names=("second",), owned=member.owned())
+    driver.shard.census.max_metadata_bytes = driver.shard.census.reserved_bytes
+    member.send(subscribed_topic_names=("first", "second"), owned=member.owned())
+    settle(driver, [member])
+    assert [*member.held] == [f"{2:022}"]
+
+
+def test_a_group_needs_room_only_for_what_is_added() -> None:
+    """A target of some members counts with those of the others, and each target once."""
+    driver = ShardDriver(image=PAIRS, consumer_assignment_interval_ms=0)
+    a, b = (ConsumerStub(driver, name, topics=("first",)) for name in "ab")
+    a.join()
+    b.join()
+    settle(driver, [a, b])
+    needed = target_room_bytes(topics=2, partitions=500) + target_room_bytes(1, 2)
+    driver.shard.census.max_metadata_bytes = needed - 1
+    a.send(subscribed_topic_names=("few", "first"), owned=a.owned())
+    assert f"{3:022}" not in a.held
+    driver.shard.census.max_metadata_bytes = needed
+    settle(driver, [a, b])
+    assert a.held[f"{3:022}"] == [0, 1]
+    assert driver.shard.census.reserved_bytes == needed
+
+
+def test_a_small_target_of_each_member_is_stored_where_no_room_is_left() -> None:
+    """Each member adds to what is always admitted, even if the first one alone had no room."""
+    driver = ShardDriver(image=TENS, max_metadata_bytes=0)
+    members = [ConsumerStub(driver, f"m{n}", topics=("t0", "t1")) for n in range(10)]
+    for member in members:
+        member.join()
+    settle(driver, members)
+    assert [sum(map(len, member.held.values())) for member in members] == [2] * 10
+    assert driver.shard.census.reserved_bytes > SMALL_ASSIGNMENT_BYTES
+
+
+def test_a_target_that_takes_less_than_before_is_stored_in_a_group_above_the_limit() -> None:
+    """More partitions of fewer topics may take less."""
+    tens = [TopicInfo(f"t{n}", f"{n:022}", 10) for n in range(40)]
+    image = TopicImage.of(*tens, TopicInfo("large", f"{99:022}", 410))
+    driver = ShardDriver(image=image, consumer_assignment_interval_ms=0)
+    member = ConsumerStub(driver, "a", topics=tuple(topic.name for topic in tens))
+    member.join()
+    driver.shard.census.max_metadata_bytes = 0
+    member.send(subscribed_topic_names=("large",), owned=member.owned())
+    settle(driver, [member])
+    assert member.held == {f"{99:022}": [*range(410)]}
+
+
+def test_partitions_of_a_member_that_left_go_to_many_after_a_static_one_came_back() -> None:
+    driver = ShardDriver(image=TENS, consumer_assignment_interval_ms=10_000)
+    names = tuple(f"t{n}" for n in range(40))
+    a = ConsumerStub(driver, "a", topics=names, instance_id="i")
+    b = ConsumerStub(driver, "b", topics=names)
+    a.join()
+    driver.advance(10_000)
+    b.join()
+    settle(driver, [a, b], rounds=3)
+    b.leave()
+    a.leave(-2)
+    driver.shard.census.max_metadata_bytes = 0
+    members = [ConsumerStub(driver, "back", topics=names, instance_id="i")]
+    members += [ConsumerStub(driver, f"m{n}", topics=names) for n in range(4)]
+    for member in members:
+        assert member.join().error is ErrorCode.NONE
+    settle(driver, members)
+    assert [sum(map(len, member.held.values())) for member in members] == [80] * 5
+
+
+def test_a_group_that_is_stored_smaller_has_less_room() -> None:
+    driver = ShardDriver(image=PAIRS, consumer_assignment_interval_ms=0)
+    member = ConsumerStub(driver, "a", topics=("first",))
+    member.join()
+    small = driver.shard.groups["g"].to_record()
+    member.send(subscribed_topic_names=("first", "second"), owned=member.owned())
+    driver.shard.apply(small)
+    reserved = target_room_bytes(topics=1, partitions=500)
+    assert driver.shard.census.reserved_bytes == reserved
+
+
+def test_a_leader_may_assign_the_same_again_in_a_group_above_the_limit() -> None:
+    driver = ShardDriver(max_metadata_bytes=BOUND)
+    (leader,) = completing(driver, a_member(driver))
+    assert leader.sync({leader.member_id: bytes(USUAL)}).error is ErrorCode.NONE
+    driver.shard.census.max_metadata_bytes = 0
+    completing(driver, leader)
+    assert leader.sync({leader.member_id: bytes(USUAL)}).error is ErrorCode.NONE
+    completing(driver, leader)
+    more = leader.sync({leader.member_id: bytes(USUAL + 3)})
+    assert more.error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
 def test_partitions_move_to_many_members_where_no_room_is_left() -> None:
     """Each of them needs room for each of its topics, and the sum is larger than before."""
     driver = ShardDriver(image=TENS, consumer_assignment_interval_ms=0)
@@ -258,9 +353,12 @@ def test_a_classic_group_is_not_converted_without_room_for_its_partitions() -> N
     check(driver.shard)
 
 
-def test_a_small_classic_group_is_converted_where_no_room_is_left() -> None:
+def test_a_classic_group_of_small_members_is_converted_where_no_room_is_left() -> None:
     driver = ShardDriver()
-    classic_group(driver, assigned(0))
+    shares = [range(3 * n, 3 * n + 3) for n in range(4)]
+    classic_group(driver, *[assigned(*share) for share in shares])
+    needed = target_room_bytes(topics=4, partitions=12)
+    assert SMALL_ASSIGNMENT_BYTES < needed <= 4 * SMALL_ASSIGNMENT_BYTES
     driver.shard.census.max_metadata_bytes = 0
     assert ConsumerStub(driver, "new").join().error is ErrorCode.NONE
     check(driver.shard)

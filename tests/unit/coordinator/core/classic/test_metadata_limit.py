@@ -105,3 +105,14 @@ def test_a_static_member_that_comes_back_needs_no_room_for_what_it_had(limit: st
     refused = driver.join("g", group_instance_id="i", protocols=larger)
     assert refused.error is not ErrorCode.NONE
     check(driver.shard)
+
+
+def test_a_member_may_join_again_with_what_it_had_when_the_limit_is_lower_now() -> None:
+    driver = ShardDriver()
+    protocols = (JoinProtocol("range", bytes(2 * SMALL_METADATA_BYTES)),)
+    (leader,) = completing(driver, a_member(driver, protocols=protocols))
+    driver.shard.census.max_metadata_bytes = 0
+    completing(driver, leader)
+    larger = leader.join(protocols=(JoinProtocol("range", bytes(3 * SMALL_METADATA_BYTES)),))
+    assert larger.error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    check(driver.shard)

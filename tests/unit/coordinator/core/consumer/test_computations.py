@@ -234,6 +234,18 @@ def test_a_member_that_replaced_another_one_and_changed_its_instance_id_gets_not
     assert targets_of(driver) == {"second": 6, "next": 0}
 
 
+def test_the_target_of_a_member_loses_a_topic_that_was_deleted(driver):
+    """Its other partitions stay the same."""
+    a = ConsumerStub(driver, "a", topics=("orders", "payments"))
+    a.join()
+    finish(driver, a)
+    driver.change_topics(ORDERS)
+    driver.advance(INTERVAL_MS)
+    a.beat()
+    finish(driver, a)
+    assert [*driver.shard.groups["g"].members["a"].target] == [ORDERS.topic_id]
+
+
 @pytest.fixture
 def many_names(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rebalance, "MANY_NAMES", 0)

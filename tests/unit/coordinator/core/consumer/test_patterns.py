@@ -79,6 +79,18 @@ def test_a_change_to_a_pattern_that_matches_nothing_gives_the_partitions_to_othe
     assert (a.held, b.held) == ({}, {ORDERS.topic_id: list(range(ORDERS.partitions))})
 
 
+def test_an_epoch_begins_when_a_group_has_fewer_topics_that_nobody_was_assigned(driver):
+    a = join(driver, "a", "orders|payments")
+    driver.finish_work(PatternMatches(0, {"orders|payments": ("orders", "payments")}))
+    a.beat(subscribed_topic_regex="nothing")
+    epoch = a.epoch
+    driver.advance(MIN_INTERVAL_MS + 1)
+    a.beat()
+    driver.finish_work(PatternMatches(0, {"nothing": ()}))
+    a.beat()
+    assert (a.epoch, a.held) == (epoch + 1, {})
+
+
 def test_partitions_of_an_old_pattern_go_to_members_that_subscribe_to_the_same_topic(driver):
     """The topics of the group do not change. Nobody read the partitions, as in Kafka."""
     a = join(driver, "a", "orders")
