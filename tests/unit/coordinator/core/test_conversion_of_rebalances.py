@@ -9,8 +9,13 @@ from __future__ import annotations
 import pytest
 
 from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.requests.admin import DescribeGroup
 from groupkeeper.coordinator.core.requests.membership import JoinProtocol
-from groupkeeper.protocol.consumer_protocol import Subscription, encode_subscription
+from groupkeeper.protocol.consumer_protocol import (
+    Subscription,
+    decode_assignment,
+    encode_subscription,
+)
 from tests.helpers.core.consumer_members import ConsumerStub, describe_consumer
 from tests.helpers.core.mixed_groups import (
     assigned,
@@ -101,6 +106,17 @@ def test_a_static_member_that_came_back_in_a_rebalance_keeps_what_it_read(driver
     assert new.partitions() == set()
 
 
+def test_a_downgrade_shows_the_targets_while_the_group_rebalances(driver) -> None:
+    """As in Kafka."""
+    (first,) = classic_group(driver, assigned(*ALL))
+    consumer = ConsumerStub(driver, "consumer")
+    consumer.join()
+    consumer.leave()
+    (member,) = driver.send(DescribeGroup("g")).result.members
+    assert decode_assignment(member.member_assignment).partitions == {"orders": [*range(6)]}
+    assert first.heartbeat().error is not NONE
+
+
 # --- nothing stays unread ---
 
 
@@ -120,6 +136,14 @@ def test_the_partitions_of_a_member_that_left_are_read_by_a_static_one_that_come
     new = ConsumerStub(driver, "new", instance_id="i")
     assert new.join().result.member_epoch == static.generation_id + 1
     assert followed(driver, new) == ALL
+
+
+def test_they_are_read_if_a_member_that_stays_changes_its_protocol_under_its_own_id(driver) -> None:
+    first, second = classic_group(driver, assigned(*range(6)), assigned(*range(6, 12)))
+    second.leave()
+    same = ConsumerStub(driver, first.member_id)
+    assert same.join().result.member_epoch == first.generation_id + 1
+    assert followed(driver, same) == ALL
 
 
 def test_the_new_partitions_of_a_topic_are_read_after_a_conversion(driver) -> None:
