@@ -24,6 +24,8 @@ class TargetComputation(NamedTuple):
     members: Sequence[tuple[str, str | None]]
     """The id and the instance id of each member, in the order of the numbers."""
     topics: Sequence[TopicInfo]
+    targets: Sequence[Partitions] = ()
+    """The target of each member when the computation began."""
 
     def names(self) -> AssignmentNames:
         """Return the names, for an assignor that works with names."""

@@ -39,6 +39,7 @@ def begin(group: ConsumerGroup, image: TopicImage, assignor: str) -> TargetCompu
         ),
         [(member.member_id, member.group_instance_id) for member in members],
         numbered.topics,
+        [member.target for member in members],
     )
 
 
@@ -54,23 +55,25 @@ def changed_targets(
     """
     changed: dict[str, Partitions] = {}
     converted = computation.converter()
-    previous = computation.spec.previous
+    previous = zip(computation.spec.previous, computation.targets, strict=True)
     computed = {member_id for member_id, _ in computation.members}
     others = {**group.members}
-    for identity, numbers, before in zip(computation.members, result, previous, strict=True):
+    for identity, numbers, known in zip(computation.members, result, previous, strict=True):
         member_id, instance_id = identity
+        before, target_before = known
         member = others.get(member_id)
         if instance_id is not None and (member is None or not member.target):
             heir_id = group.static_members.get(instance_id, member_id)
             if heir_id not in computed:
                 member = others.get(heir_id)
         # The same target need not be converted, which takes most of the time if a group has 10,000
-        # members. The count differs if a partition does not exist any more, or if the member is
-        # new: no target is installed during a computation.
+        # members. The count differs if a partition does not exist any more. The object differs if
+        # the member is new, or has replaced another one: no target is installed meanwhile.
         if member is None:
             continue
         del others[member.member_id]
-        if numbers == before and len(numbers) == member.target_partitions:
+        is_same = numbers == before and member.target is target_before
+        if is_same and len(numbers) == member.target_partitions:
             continue
         target = converted(numbers)
         if member.target != target:

@@ -234,6 +234,26 @@ def test_a_member_that_replaced_another_one_and_changed_its_instance_id_gets_not
     assert targets_of(driver) == {"second": 6, "next": 0}
 
 
+def test_a_member_that_replaced_another_one_gets_its_own_target(driver):
+    """It has the target of the other one, which joins again under another instance id. Both targets
+    stay as they were when the computation began.
+    """
+    first, second = two_static_members(driver)
+    finish(driver, second)
+    settle(driver, [first, second])
+    target = driver.shard.groups["g"].members["second"].target
+    other = ConsumerStub(driver, "other", topics=("absent",))
+    assert other.join().parked
+    first.leave(-2)
+    second.instance_id = "i"
+    second.join()
+    first.instance_id = "k"
+    first.join()
+    finish(driver, first, second, other)
+    assert targets_of(driver) == {"first": 6, "second": 6, "other": 0}
+    assert driver.shard.groups["g"].members["second"].target == target
+
+
 def test_the_target_of_a_member_loses_a_topic_that_was_deleted(driver):
     """Its other partitions stay the same."""
     a = ConsumerStub(driver, "a", topics=("orders", "payments"))
