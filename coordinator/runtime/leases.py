@@ -80,9 +80,10 @@ class Leases:
         """
         if self._limits_reads is None or self._limits_reads.read_time_left_ms() > 0:
             return
+        # The first look of a turn calls this method, which then suspends the shards.
+        now_ms = self._recovery.clock.now().monotonic_ms
         answering = [slot for slot in self._slots.values() if slot.shard is not None]
         if answering and not self._recovery.is_stopping:
-            now_ms = self._recovery.clock.now().monotonic_ms
             self._suspended |= dict.fromkeys(answering, now_ms)
             self._recovery.lapsed(answering)
 

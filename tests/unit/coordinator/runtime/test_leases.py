@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from groupkeeper.coordinator.core.errors import ErrorCode
-from groupkeeper.coordinator.runtime.clock import LoopClock
+from groupkeeper.coordinator.core.now import Now
+from groupkeeper.coordinator.runtime.clock import Clock, LoopClock
 from groupkeeper.coordinator.runtime.leases import Leases
 from groupkeeper.storage.base import Lease, ShardId
 from tests.helpers.runtime.pipeline import a_pipeline
@@ -138,6 +139,32 @@ async def test_a_renewal_that_never_returns_is_given_up() -> None:
         pipeline.storage.fence(0)
         await asyncio.sleep(2)
         assert pipeline.storage.calls.count("acquire") == 2
+
+
+class FirstLook:
+    """A clock at its first look in a turn of the loop, which calls ``on_turn``."""
+
+    def __init__(self, clock: Clock, on_turn: Callable[[], None]) -> None:
+        self._clock = clock
+        self._on_turn = on_turn
+        self._is_first = True
+
+    def now(self) -> Now:
+        if self._is_first:
+            self._is_first = False
+            self._on_turn()
+        return self._clock.now()
+
+
+@virtual_time
+async def test_shards_lapse_once_if_the_lapse_is_found_at_the_begin_of_a_turn() -> None:
+    storage = WithReadTime()
+    async with a_pipeline(storage, shared=True) as pipeline:
+        leases, recovery = pipeline.owner._leases, pipeline.owner.recovery
+        recovery.clock = FirstLook(recovery.clock, leases.check_time)
+        storage.left_ms = 0
+        leases.check_time()
+        assert (pipeline.owner.loading_count(), pipeline.owner.stats.lapses) == (2, 1)
 
 
 async def test_the_time_is_looked_at_once_in_a_turn_before_its_first_request() -> None:
