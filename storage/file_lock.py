@@ -18,6 +18,8 @@ import fcntl
 import os
 import socket
 import sqlite3
+import struct
+import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -31,6 +33,8 @@ FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 """The errors of the operating system for a full disk and a used-up quota."""
 FORBIDDEN: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 """The errors of the operating system for a file that this user may not write."""
+_FLOCK: Final = struct.Struct("hhqqi")
+"""The type ``struct flock`` of Linux: type, whence, first byte, number of bytes, process."""
 _HELD_ELSEWHERE: Final = frozenset({errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES})
 
 
@@ -263,11 +267,25 @@ def _spare_of(path: Path, database: FileIdentity | None = None) -> int | None:
     return None
 
 
-def open_index(path: Path, database: FileIdentity) -> int:
-    """Open SQLite's index of a database. Close it with ``close_unless_in_use``."""
+def open_file(path: Path, database: FileIdentity, flags: int = os.O_RDWR) -> int:
+    """Open a database, or SQLite's index of it. Close it with ``close_unless_in_use``."""
     with _mutex:
         fd = _spare_of(path, database)
-    return os.open(path, os.O_RDWR | os.O_CLOEXEC) if fd is None else fd
+    return os.open(path, flags | os.O_CLOEXEC) if fd is None else fd
+
+
+def is_locked_by_other(descriptor: int, first: int, count: int) -> bool:
+    """Return True if another process has a POSIX lock on some of these bytes. Locks of this process
+    do not count, and nothing is locked. Return False if the system cannot tell.
+    """
+    if sys.platform != "linux":
+        return False
+    asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, first, count, 0)
+    try:
+        found = fcntl.fcntl(descriptor, fcntl.F_GETLK, asked)
+    except OSError:
+        return False
+    return bool(_FLOCK.unpack(found)[0] != fcntl.F_UNLCK)
 
 
 def close_unless_in_use(fd: int, identity: FileIdentity) -> None:

@@ -93,7 +93,7 @@ DISK_SEEDS = range(150)
 
 DISK_SEEN_BY = {
     "a checkpoint that fails silently": 26,
-    "a last checkpoint after a failed sync": 62,
+    "a last checkpoint after a failed sync": 269,
     "a start that trusts the cache": 3,
     "a start that trusts the index of the WAL": 6,
     "appends after a failed sync": 2,

@@ -8,7 +8,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Final
 
-from groupkeeper.storage.backends.sqlite.complete import mark_complete
+from groupkeeper.storage.backends.sqlite.complete import mark_complete, refuse_stale_wal
 from groupkeeper.storage.backends.sqlite.tables import connect_reader, refuse_other
 from groupkeeper.storage.base import StorageError, StoreRefused
 from groupkeeper.storage.sync import sync_path
@@ -31,6 +31,7 @@ def back_up(path: Path, copy: Path) -> int:
         raise StoreRefused(f"{copy}: exists already; name a new file")
     part = copy.with_name(copy.name + ".part")
     try:
+        refuse_stale_wal(path)
         part.unlink(missing_ok=True)
         with closing(connect_reader(path, BUSY_TIMEOUT_S)) as source:
             if refuse_other(source, path):

@@ -14,6 +14,7 @@ import structlog
 from groupkeeper.storage.backends.sqlite.failed_sync import is_failed_sync
 from groupkeeper.storage.backends.sqlite.fold import FoldWork
 from groupkeeper.storage.backends.sqlite.full_disk import is_damage
+from groupkeeper.storage.backends.sqlite.tables import has_mark
 
 CHECKPOINT_PAGES: Final = 400
 """A checkpoint is due when about this many pages were written.
@@ -60,16 +61,22 @@ class Checkpoints:
         if work.part is not None:
             self.wrote(len(work.part.state))
 
-    def run_if_due(self, writer: sqlite3.Connection) -> None:
+    def run_if_due(self, writer: sqlite3.Connection) -> bool:
         """Copy the WAL, as far as no reader needs an older state of the database.
+
+        Return False, and copy nothing, if the WAL has the mark of a complete file: somebody has
+        restored a backup with SQLite itself. In the database, the mark would make the next start
+        set aside what is appended after this.
 
         Raises sqlite3.Error if a sync fails or the file is damaged. Any other failure is logged,
         and retried after some further pages: the WAL has everything.
         """
         if not self.is_due:
-            return
+            return True
         self._counted = self._due - _RETRY_PAGES
         try:
+            if has_mark(writer):
+                return False
             ((busy, pages, copied),) = writer.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
         except sqlite3.Error as error:
             if is_failed_sync(error) or is_damage(error):
@@ -77,10 +84,11 @@ class Checkpoints:
             self._failures_in_a_row += 1
             if self._failures_in_a_row & (self._failures_in_a_row - 1) == 0:
                 _log.error("checkpoint_failed", error=str(error), in_a_row=self._failures_in_a_row)
-            return
+            return True
         self._failures_in_a_row = 0
         if not busy and copied == pages:
             self._counted = 0
             if pages > _RETRY_PAGES:  # less is what a start finds
                 due = self._due * CHECKPOINT_PAGES // pages
                 self._due = min(max(due, CHECKPOINT_PAGES // 2), _MOST_COUNTED)
+        return True

@@ -23,7 +23,7 @@ from groupkeeper.storage.file_lock import (
     cannot_open,
     close_unless_in_use,
     identity_of,
-    open_index,
+    open_file,
 )
 
 _FAILED_SYNC: Final = frozenset({sqlite3.SQLITE_IOERR_FSYNC, sqlite3.SQLITE_IOERR_DIR_FSYNC})
@@ -116,7 +116,7 @@ def _invalidate_index(index: Path, identity: FileIdentity) -> None:
     Otherwise it uses an index that another process (``log tail``, a backup) has open. The index may
     say that a page was copied into the database, although it never reached the disk.
     """
-    descriptor = open_index(index, identity)
+    descriptor = open_file(index, identity)
     try:
         fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _WRITE_LOCK_BYTE)
         os.pwrite(descriptor, bytes(_INDEX_HEADER_BYTES), 0)

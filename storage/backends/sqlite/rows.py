@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from groupkeeper.storage.backends.sqlite.complete import refuse_stale_wal
 from groupkeeper.storage.backends.sqlite.packed import unpack
 from groupkeeper.storage.backends.sqlite.tables import connect_reader, refuse_other
 from groupkeeper.storage.base import StorageError, StoreRefused
@@ -56,6 +57,7 @@ class SqliteRows:
         if not path.exists():
             raise StoreRefused(f"{path}: there is no such file")
         try:
+            refuse_stale_wal(path)
             self._connection = connect_reader(path, _BUSY_TIMEOUT_S)
             try:
                 is_empty = refuse_other(self._connection, path)
@@ -63,7 +65,7 @@ class SqliteRows:
             except BaseException:
                 self._connection.close()
                 raise
-        except sqlite3.Error as error:
+        except (OSError, sqlite3.Error) as error:
             raise StorageError(str(error)) from error
         if is_empty:
             self._connection.close()

@@ -354,7 +354,12 @@ class SqliteOffsetStorage:
         packed = pack(append.payload or b"")
         cursor = writer.execute(tables.APPEND, (append.event_count, packed, append.epoch))
         self._checkpoints.wrote(len(packed))
-        return cursor.lastrowid if cursor.rowcount == 1 else None
+        if cursor.rowcount != 1:
+            return None
+        if cursor.lastrowid != append.work.row and self._lock is not None:
+            # An older copy with the same epoch: the changes since then are only in memory.
+            self._lock.refuse_overwritten()
+        return cursor.lastrowid
 
     def _after_row(self, append: _Append) -> None:
         """Fold and copy the WAL, on the thread, after the reply of an append was sent. A failure
@@ -363,7 +368,7 @@ class SqliteOffsetStorage:
         self._write_fold(append)
         if self._checkpoints.is_due:
             try:
-                self._checked(lambda: self._checkpoints.run_if_due(self._writer()))
+                self._checked(self._copy_wal_if_due)
             except StorageError as error:  # a failed sync or a damaged file: later calls raise too
                 if self._lock is not None:
                     self._lock.give_up(str(error))
@@ -386,8 +391,15 @@ class SqliteOffsetStorage:
             except sqlite3.Error as error:  # the next append writes it
                 if is_failed_sync(error):
                     raise
-        self._checkpoints.run_if_due(self._writer())
+        self._copy_wal_if_due()
         return 0
+
+    def _copy_wal_if_due(self) -> None:
+        """Copy the WAL if it is due, on the thread. Raises StoreRefused if somebody has restored a
+        backup into it.
+        """
+        if not self._checkpoints.run_if_due(self._writer()) and self._lock is not None:
+            self._lock.refuse_overwritten()
 
     def _write_fold(self, append: _Append) -> None:
         """Write the present state of some groups, on the writer's thread, after the row of the
@@ -466,7 +478,7 @@ class SqliteOffsetStorage:
         def counted() -> _T:
             result = work(self._writer())
             self._checkpoints.wrote(0)
-            self._checkpoints.run_if_due(self._writer())
+            self._copy_wal_if_due()
             return result
 
         return await self._run(counted)

@@ -19,21 +19,30 @@ import structlog
 
 from groupkeeper.storage.backends.sqlite import complete
 from groupkeeper.storage.backends.sqlite.failed_sync import read_wal_from_disk
-from groupkeeper.storage.backends.sqlite.tables import file_bytes
-from groupkeeper.storage.base import StorageError, StoreGivenUp, StoreRefused
+from groupkeeper.storage.backends.sqlite.tables import MIGRATIONS, file_bytes, refuse_newer_version
+from groupkeeper.storage.base import StorageError, StoreBusy, StoreGivenUp, StoreRefused
 from groupkeeper.storage.file_lock import (
     FULL,
     FileIdentity,
     FileLock,
     LockedFile,
     cannot_open,
+    close_unless_in_use,
     identity_of,
+    is_locked_by_other,
     lock_for_store,
+    open_file,
 )
 from groupkeeper.storage.sync import sync_path
 
 CHECK_EVERY_S: Final = 1.0
 """An append checks the files if the last check or the last append is at least this time ago."""
+
+_LOCKS_OF_DATABASE: Final = (0x40000000, 512)
+"""The first byte and the number of the bytes that SQLite locks in a database. A connection with a
+write-ahead log has a lock there as long as it is open (https://sqlite.org/walformat.html)."""
+_LOCKS_OF_INDEX: Final = (120, 9)
+"""The same for SQLite's index of the write-ahead log."""
 
 _MOUNTS: Final = Path("/proc/self/mountinfo")
 
@@ -63,6 +72,7 @@ class StoreFiles:
         """
         self._path = path
         self._wal = path.with_name(path.name + "-wal")
+        self._index = path.with_name(path.name + "-shm")
         self._lost = ""
         """The message of the first failed check, sync or checkpoint; "" until then. After it
         nothing is written any more."""
@@ -88,17 +98,19 @@ class StoreFiles:
         """Rename a write-ahead log that belongs to another file of this name, and remove the mark
         that the database is complete (``complete``).
 
-        Call this before SQLite opens the database. It may block for a sync. Raises StorageError.
+        Call this before SQLite opens the database. It may block for a sync. Raises StorageError,
+        and its subclass StoreBusy while another process uses that log.
         """
         descriptor = self._database.descriptor
         try:
-            # The kernel forgets its copy: an earlier try to remove the mark may have failed.
             os.fsync(descriptor)
-            if hasattr(os, "posix_fadvise"):
-                os.posix_fadvise(descriptor, 0, complete.HEADER_BYTES, os.POSIX_FADV_DONTNEED)
-            if not complete.is_complete(descriptor):
-                return
-            if file_bytes(self._wal):
+            is_complete = complete.is_complete(descriptor)
+            if is_complete:
+                version = complete.schema_version(descriptor) - complete.COMPLETE
+                refuse_newer_version(version, self._path, len(MIGRATIONS))
+            is_stale = is_complete and file_bytes(self._wal) > 0
+            self._refuse_user_of_other_file(is_stale)
+            if is_stale:
                 aside = _unused_name(self._wal, ".stale")
                 os.rename(self._wal, aside)
                 self._sync_directory()  # before the mark is removed
@@ -106,6 +118,31 @@ class StoreFiles:
             complete.unmark(descriptor)
         except OSError as error:
             raise cannot_open(self._path, error) from error
+
+    def _refuse_user_of_other_file(self, is_stale: bool) -> None:
+        """Raise StoreBusy if another process, like a shell of an operator, still uses the files of
+        a database that this one has replaced. ``is_stale`` is True if the write-ahead log belongs
+        to that database.
+
+        Such a process would continue to use SQLite's index, and the log that is renamed. When it
+        ends, it would copy that log into this database, and delete the log of this process.
+        """
+        uses_file = is_locked_by_other(self._database.descriptor, *_LOCKS_OF_DATABASE)
+        uses_index = False
+        with suppress(FileNotFoundError):
+            index = open_file(self._index, self._database.identity)
+            try:
+                uses_index = is_locked_by_other(index, *_LOCKS_OF_INDEX)
+            finally:
+                close_unless_in_use(index, self._database.identity)
+        # SQLite locks the database before its index, and longer.
+        if (is_stale and (uses_file or uses_index)) or (uses_index and not uses_file):
+            raise StoreBusy(
+                f"{self._path}: has replaced a database that another process still uses "
+                f"(fuser {self._wal} {self._index} names it). End that process. If you have "
+                "restored a copy, put it in its place again then: at its end, that process may "
+                "write to it"
+            )
 
     def mark_complete(self) -> None:
         """Mark the database as complete if it has no write-ahead log any more. Call this after the
@@ -125,7 +162,7 @@ class StoreFiles:
         Sync their directory, because SQLite ignores it if that fails. Raises StorageError.
         """
         self._sync_directory()
-        for path in (self._wal, self._path.with_name(self._path.name + "-shm")):
+        for path in (self._wal, self._index):
             self._found[path] = identity_of(os.stat(path))
 
     def _sync_directory(self) -> None:
@@ -181,13 +218,8 @@ class StoreFiles:
         self._checked_s = time.monotonic()
         for path, identity in self._found.items():
             what = _difference(path, identity)
-            if not what and path == self._path and self._is_shorter():
-                self._lost = (
-                    f"{path}: was overwritten while this process used it. Nothing is acknowledged "
-                    f"any more. Stop this process, put a backup in the place of {path.name}, "
-                    f"delete {self._wal.name}, then start again"
-                )
-                raise StoreRefused(self._lost)
+            if not what and path == self._path and self._is_overwritten():
+                self.refuse_overwritten()
             if what:
                 self._lost = (
                     f"{path}: was {what} while this process used it. Nothing is acknowledged any "
@@ -201,8 +233,26 @@ class StoreFiles:
                         self._set_aside_wal()
                 raise StoreRefused(self._lost)
 
+    def refuse_overwritten(self) -> None:
+        """Raise StoreRefused, now and later, because another database was copied over this one."""
+        self.give_up(
+            f"{self._path}: was overwritten while this process used it. Nothing is acknowledged "
+            f"any more. Stop this process, put a backup in the place of {self._path.name}, "
+            f"delete {self._wal.name}, then start again"
+        )
+        self.refuse_if_lost()
+
+    def _is_overwritten(self) -> bool:
+        """Return True if somebody copied another file over the database: it has become shorter, or
+        has the mark of a complete file, which a start removes.
+        """
+        if self._is_shorter():
+            return True
+        with suppress(OSError):  # the next check finds out why
+            return complete.is_complete(self._database.descriptor)
+        return False
+
     def _is_shorter(self) -> bool:
-        """Return True if the database has become shorter: somebody copied another file over it."""
         known = self._bytes
         with suppress(OSError):  # the next check finds out why
             self._bytes = os.stat(self._path).st_size

@@ -11,14 +11,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from groupkeeper.storage.backends.sqlite.complete import COMPLETE
+from groupkeeper.storage.backends.sqlite.complete import APPLICATION_ID, COMPLETE
 from groupkeeper.storage.base import StoreBusy, StoreIdentity, StoreRefused, refuse_other_identity
 from groupkeeper.storage.codec.events import Stamp
 from groupkeeper.storage.codec.records import encode_payload
 from groupkeeper.storage.file_lock import connect_reading
-
-APPLICATION_ID: Final = 0x67726B70
-"""Marks a file as ours: "grkp" in its header (``PRAGMA application_id``)."""
 
 Migration: TypeAlias = Sequence[str]
 """The statements that change the schema to the next version, in one transaction."""
@@ -253,7 +250,7 @@ def refuse_other(connection: sqlite3.Connection, path: Path) -> bool:
 def prepare(connection: sqlite3.Connection, path: Path) -> None:
     """Configure the writer's connection. Raises StoreRefused if the file is not ours."""
     is_empty = refuse_other(connection, path)
-    if _pragma(connection, "user_version") >= COMPLETE:
+    if has_mark(connection):
         # The mark of another file is in the WAL. The WAL is copied when its last user is gone.
         raise StoreBusy(
             f"{path}: SQLite has written a backup into its write-ahead log, which another process "
@@ -271,6 +268,11 @@ def prepare(connection: sqlite3.Connection, path: Path) -> None:
     connection.execute("PRAGMA secure_delete = OFF").fetchall()
     if is_empty:
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+
+
+def has_mark(connection: sqlite3.Connection) -> bool:
+    """Return True if the database, with its write-ahead log, has the mark of a complete file."""
+    return _pragma(connection, "user_version") >= COMPLETE
 
 
 class SyncIsOff(sqlite3.OperationalError):
@@ -310,7 +312,11 @@ def _sync_again(connection: sqlite3.Connection) -> None:
 
 def refuse_newer(connection: sqlite3.Connection, path: Path, known: int) -> None:
     """Raise StoreRefused if the schema version is newer than ``known``."""
-    found = _pragma(connection, "user_version")
+    refuse_newer_version(_pragma(connection, "user_version"), path, known)
+
+
+def refuse_newer_version(found: int, path: Path, known: int) -> None:
+    """Raise StoreRefused if this schema version is newer than ``known``."""
     if found > known:
         raise StoreRefused(
             f"{path}: was written by a newer groupkeeper (schema version {found}, this one knows "

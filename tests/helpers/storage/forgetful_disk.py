@@ -174,12 +174,13 @@ class ForgetfulDisk:
         self._closing: _OpenFile | None = None
         """The file that was closed last. Its method may still be running."""
         self._vfs, self._found = _patched(self._open, self._delete)
-        self._fsync, self._fadvise = os.fsync, os.posix_fadvise
+        self._fsync, self._fadvise, self._pwrite = os.fsync, os.posix_fadvise, os.pwrite
         os.fsync, os.posix_fadvise = self._on_fsync, self._on_fadvise  # type: ignore[assignment]
+        os.pwrite = self._on_pwrite  # type: ignore[assignment]
 
     def remove(self) -> None:
         """Give SQLite the real disk again. Close its connections first."""
-        os.fsync, os.posix_fadvise = self._fsync, self._fadvise
+        os.fsync, os.posix_fadvise, os.pwrite = self._fsync, self._fadvise, self._pwrite
         self._vfs.open, self._vfs.delete = self._found
         self._names, self._durable = {}, {}
 
@@ -272,12 +273,28 @@ class ForgetfulDisk:
                 self._fsync(descriptor)
 
     def _on_fadvise(self, descriptor: int, offset: int, length: int, advice: int) -> None:
-        """Forget the pages of the cache that count as clean."""
+        """Forget the pages of the cache that count as clean. A page stays if it is not wholly in
+        the range: Linux ignores a part of a page. Length 0 means up to the end.
+        """
         with self._mutex:
             file = self._names.get(_path_of(descriptor))
             for page in sorted(file.on_disk.keys() - file.dirty) if file is not None else ():
                 assert file is not None
-                os.pwrite(descriptor, file.on_disk.pop(page), page * PAGE)
+                is_whole = offset <= page * PAGE and (
+                    not length or (page + 1) * PAGE <= offset + length
+                )
+                if is_whole:
+                    self._pwrite(descriptor, file.on_disk.pop(page), page * PAGE)
+
+    def _on_pwrite(self, descriptor: int, data: bytes, at: int) -> int:
+        """Write what the start and the end write into the header of a database."""
+        with self._mutex:
+            file = self._names.get(_path_of(descriptor))
+            if file is not None:
+                for page in range(at // PAGE, (at + len(data) - 1) // PAGE + 1):
+                    file.on_disk.setdefault(page, os.pread(descriptor, PAGE, page * PAGE))
+                    file.dirty.add(page)
+            return self._pwrite(descriptor, data, at)
 
 
 def _path_of(descriptor: int) -> str:

@@ -30,6 +30,12 @@ class OtherProcess:
         self._process.stdin.flush()
         return self._process.stdout.readline().strip()
 
+    def end(self) -> None:
+        """Let the process close its connection and end."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait()
+
 
 @contextmanager
 def other_process(path: Path) -> Iterator[OtherProcess]:
