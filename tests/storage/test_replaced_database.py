@@ -216,6 +216,18 @@ async def test_a_start_waits_while_a_process_has_the_index_of_the_earlier_databa
     assert await stored(path) == 5
 
 
+async def test_a_start_waits_for_such_a_process_though_its_index_was_deleted(path: Path) -> None:
+    copy = path.with_name("copy.db")
+    await killed_beside(path, copy)
+    with other_process(path) as shell:
+        shell.execute("SELECT count(*) FROM log")
+        overwrite(copy, path)
+        beside(path, "-shm").unlink()
+        with pytest.raises(StoreBusy, match="that another process still uses"):
+            await SqliteOffsetStorage(path).open(IDENTITY)
+        assert beside(path, "-wal").stat().st_size
+
+
 async def test_a_start_does_not_wait_for_readers_of_its_own_database(path: Path) -> None:
     await stopped(path, 9)
     with other_process(path) as shell:
