@@ -40,6 +40,8 @@ DirOption = Annotated[
     ),
 ]
 
+_TOPICS: Final = "kafka:"
+"""The begin of the URL of a store that has a log for each shard."""
 NO_FILES: Final = "none of its events was moved into a file: nothing to compare"
 
 
@@ -238,8 +240,12 @@ def _print_check(check: _StoreCheck | None) -> None:
         return
     for note in check.notes:
         print(plain(f"{check.store}: {note}"))
+    has_shards = check.store.startswith(_TOPICS)
     for log in check.logs:
-        name = f"{check.store}, node {log.name}" if log.name else check.store
+        if has_shards and not log.last_seq:
+            continue  # the shard never had an event
+        kind = "shard" if has_shards else "node"
+        name = f"{check.store}, {kind} {log.name}" if log.name else check.store
         if log.sealed_seq:
             of_log = f" of log {log.sealed_log_id}" if log.sealed_log_id else ""
             print(plain(f"{name}: event {log.sealed_seq}{of_log} is the last in a file"))

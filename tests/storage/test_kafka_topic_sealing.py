@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import signal
 import sys
 from collections import Counter
@@ -15,8 +16,10 @@ import pytest
 from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 from structlog.testing import capture_logs
+from typer.testing import CliRunner
 
 from groupkeeper import read_events
+from groupkeeper.coordinator.cli.main import app
 from groupkeeper.coordinator.core.routing import shard_of
 from groupkeeper.pipeline.log.coverage import Coverage
 from groupkeeper.pipeline.restore.sealed import coverage_of_log
@@ -146,6 +149,11 @@ async def test_the_events_of_all_shards_are_sealed_across_the_lives_of_a_store(
     report = verify(sealed.directory, reads_events=True)
     assert report.is_sound, report
     assert await compared(sealed) == []
+    verified = ["log", "verify", "--store", sealed.url]
+    result = await asyncio.to_thread(CliRunner().invoke, app, verified)
+    assert result.exit_code == 0, result.output
+    shards = {*re.findall(r", shard (\w+): event \d+ of log", result.output)}
+    assert shards == {str(shard(group)) for group in GROUPS}
     coverage = Coverage(coverage_of_log(sealed.directory, {}).segments)
     assert len({*coverage.stores().values()}) == 1
     assert coverage.gaps() == []
