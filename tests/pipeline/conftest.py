@@ -43,15 +43,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 # On two cores; files that take less are not here. `pytest --durations=0` says what tests take.
 SECONDS = {
+    "test_hours.py": 120,
     "test_newcomers_steps.py": 90,
+    "test_growth.py": 80,
     "test_publish.py": 70,
     "test_versions.py": 70,
     "test_cluster.py": 65,
     "test_object_store.py": 60,
     "test_verify.py": 50,
-    "test_growth.py": 50,
     "test_maintenance.py": 50,
     "test_reports.py": 45,
+    "test_log_source.py": 25,
+    "test_tail.py": 25,
+    "test_landed_retention.py": 25,
     "test_hard_days.py": 35,
     "test_ledger.py": 35,
     "test_history.py": 30,
