@@ -162,7 +162,7 @@ class Bench:
         )
         self.coordinator = GroupCoordinator(storage, config, topics)
         services = Services(
-            coordinator=self.coordinator, topics=topics, serves_consumer_groups=True
+            coordinator=self.coordinator.router, topics=topics, serves_consumer_groups=True
         )
         server = KafkaServer(services, ServerLimits())
         self.wires = [Wire(server, f"orders-{n % GROUPS}") for n in range(CONNECTIONS)]

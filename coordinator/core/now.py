@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import msgspec
 
 
-class Now(NamedTuple):
+class Now(msgspec.Struct, frozen=True):
     """The two clocks (docs/design.md#clocks): the monotonic one for deadlines, the wall clock for
     commit times and retention.
     """

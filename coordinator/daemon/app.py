@@ -274,7 +274,7 @@ class Daemon:
         kafka, static = self._settings.kafka, self._settings.static
         advertised = Endpoint(*parse_address(kafka.advertised)) if kafka.advertised else None
         return Services(
-            coordinator=self._coordinator,
+            coordinator=self._coordinator.router,
             topics=topics,
             broker_configs=broker_configs(self._settings),
             node_id=self._settings.node_id,

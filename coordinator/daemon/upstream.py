@@ -119,7 +119,7 @@ class Upstream:
         # shared by all requests that wait for it, because a page asks all shards
         self._page = SharedPage(self._make_page)
         self._refresh_ms = config.metadata_refresh_ms
-        gate = GroupGate(coordinator, lambda: topics.image, observed, self.adoption)
+        gate = GroupGate(coordinator.router, lambda: topics.image, observed, self.adoption)
         services = replace(services, coordinator=gate)
         self._journal = journal = UpstreamJournal(
             config, gate, coordinator.config.shards, brokers, lambda: topics.image

@@ -1,7 +1,7 @@
 """The coordinator in one object, without a server: starts, stops, and passes requests to shards.
 
-The daemon uses ``submit`` for every request. A host (a program that embeds the coordinator) uses
-the async methods of ``GroupCoordinator``.
+The handlers of the daemon use its ``router`` for every request. A host (a program that embeds the
+coordinator) uses the async methods of ``GroupCoordinator``.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from groupkeeper.coordinator.cluster.end_samples import EndSampler
 from groupkeeper.coordinator.cluster.feed import ClusterFeed, NoTopics
@@ -19,8 +19,6 @@ from groupkeeper.coordinator.cluster.topics import Topics
 from groupkeeper.coordinator.cluster.upstream_record import UpstreamRecord
 from groupkeeper.coordinator.core.cluster.image import TopicImage
 from groupkeeper.coordinator.core.cluster.shard import ClusterShard
-from groupkeeper.coordinator.core.declarations import ShardRoute
-from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.group_state import GroupState
 from groupkeeper.coordinator.core.group_type import GroupType
 from groupkeeper.coordinator.core.groups.census import Census, Tally
@@ -28,7 +26,6 @@ from groupkeeper.coordinator.core.groups.group import Group
 from groupkeeper.coordinator.core.records import OffsetsAdopted
 from groupkeeper.coordinator.core.requests.admin import (
     ListGroups,
-    ListGroupsResult,
 )
 from groupkeeper.coordinator.core.requests.request import Request
 from groupkeeper.coordinator.core.requests.topics import ChangeTopics
@@ -36,11 +33,12 @@ from groupkeeper.coordinator.core.routing import shard_of
 from groupkeeper.coordinator.core.shard import Shard
 from groupkeeper.coordinator.embed.life import Life
 from groupkeeper.coordinator.embed.parts import as_topics, check_parts
+from groupkeeper.coordinator.embed.router import Router
 from groupkeeper.coordinator.runtime.clock import Clock, LoopClock
 from groupkeeper.coordinator.runtime.group_loading import GroupLoader
 from groupkeeper.coordinator.runtime.lane import Observer
 from groupkeeper.coordinator.runtime.limit_log import LimitLog
-from groupkeeper.coordinator.runtime.listing import Collected, GroupsTicket, Listings
+from groupkeeper.coordinator.runtime.listing import GroupsTicket, Listings
 from groupkeeper.coordinator.runtime.owner import ShardOwner
 from groupkeeper.coordinator.runtime.settings import CoordinatorConfig
 from groupkeeper.coordinator.runtime.shards import (
@@ -48,22 +46,13 @@ from groupkeeper.coordinator.runtime.shards import (
     group_shards,
     make_cluster_shard,
 )
-from groupkeeper.coordinator.runtime.slot import Slot
 from groupkeeper.coordinator.runtime.stats import Stats
-from groupkeeper.coordinator.runtime.tickets import Awaited, Closed, Many, Place, Ticket
+from groupkeeper.coordinator.runtime.tickets import Awaited, Closed, Many, Ticket
 from groupkeeper.storage.base import CLUSTER_SHARD, LoadsGroups, OffsetStorage
 from groupkeeper.storage.host_values import checked
 
 if TYPE_CHECKING:
     from groupkeeper.coordinator.core.events import Event
-
-MAX_ROUTED_GROUPS: Final = 100_000
-"""The largest number of groups whose shard is cached. Without the cache, the hash of the group's id
-costs more than the rest of a heartbeat."""
-
-MAX_ROUTED_CHARS: Final = 128
-"""The longest group id that is cached. Longer ids are hashed each time. A character needs up to 4
-bytes, so the cached ids need at most 65 MB."""
 
 
 class BareCoordinator:
@@ -94,7 +83,6 @@ class BareCoordinator:
         self._storage = storage
         own_clock = LoopClock() if clock is None else None
         self._clock: Clock = clock or cast("Clock", own_clock)
-        self._listings = Listings(self._clock, timer)
         makers: dict[int, MakeShard] = {}
         observer: Observer = NoTopics()
         if topics is not None:
@@ -118,15 +106,23 @@ class BareCoordinator:
         self._owner.recovery.held_elsewhere = self._census.forget
         self.workshop = self._owner.workshop
         """The computations that the core has asked for, and the patterns of all groups."""
-        self._places: dict[int, Place] = dict(self._owner.slots)
-        self._routed: dict[str, Place] = {}
+        self.router = Router(
+            self._owner.slots,
+            self.config.shards,
+            self._clock,
+            Listings(self._clock, timer),
+            self.group_configs,
+            self._submit_to_cluster,
+        )
+        """Passes requests to shards. Handlers use it directly."""
         self._group_loader: GroupLoader | None = None
         if isinstance(storage, LoadsGroups):
             self._group_loader = GroupLoader(
-                storage, observer, self.config, self._clock, self._group_read, timer
+                storage, observer, self.config, self._clock, self.router.group_read, timer
             )
+            self.router.place_of = self._group_loader.place_of
             # A load may have left out a group. The next request for it must load it.
-            self._owner.recovery.before_answers = self._routed.clear
+            self._owner.recovery.before_answers = self.router.forget_groups
         self._end_sampler: EndSampler | None = None
         if topics is not None and self.config.end_offset_interval_ms > 0:
             cluster = self._owner.slots[CLUSTER_SHARD]
@@ -180,8 +176,7 @@ class BareCoordinator:
         """Refuse later requests, and those that wait for the load of a group. Then write the last
         ends of partitions to the event log.
         """
-        self._places = dict.fromkeys(self._places, Closed())
-        self._routed.clear()
+        self.router.close()
         if self._group_loader is not None:
             self._group_loader.stop()
         if self._sampling is not None and self._end_sampler is not None:
@@ -261,38 +256,15 @@ class BareCoordinator:
     # --- Requests ---------------------------------------------------------------------------------
 
     def submit(self, request: Request, ticket: Ticket) -> None:
-        """Submit a request. The ticket gets exactly one answer. If nothing has to wait, it gets the
-        answer before ``submit`` returns.
-
-        Before ``start`` every shard answers as if it were LOADING.
-        """
-        try:
-            place = self._routed[request.group_id]  # type: ignore[index]
-        except KeyError:  # the group is not cached, or the request names no single group
-            if request.route is ShardRoute.CLUSTER:
-                self._submit_to_cluster(request, ticket)
-                return
-            if request.route is ShardRoute.ONE:
-                place = self._places[request.shard_id]  # type: ignore[union-attr]
-                place.submit(request, ticket, self._clock.now())
-                return
-            if request.route is ShardRoute.EVERY:
-                self.submit_listing(request, Collected(ticket))  # type: ignore[arg-type]
-                return
-            place = self._route(request.group_id)  # type: ignore[arg-type]
-        place.submit(request, ticket, self._clock.now())
+        """Submit a request, as ``Router.submit`` does."""
+        self.router.submit(request, ticket)
 
     def submit_listing(self, request: ListGroups, ticket: GroupsTicket) -> Callable[[], None]:
         """Start a listing of the groups of all shards. ``ticket`` gets them in parts.
 
         Returns a function that cancels the listing.
         """
-        places = [self._places[shard_id] for shard_id in range(self.config.shards)]
-        if isinstance(places[0], Closed):
-            # After a stop. A listing would skip the closed shards and return an empty list.
-            ticket.resolve(ListGroupsResult(ErrorCode.NOT_COORDINATOR))
-            return lambda: None
-        return self._listings.begin(request, ticket, places)
+        return self.router.submit_listing(request, ticket)
 
     def submit_all(self, requests: Sequence[Request], ticket: Ticket) -> None:
         """Submit several requests. The ticket gets all answers in one list, in the order of the
@@ -312,34 +284,16 @@ class BareCoordinator:
         self.submit(request, ticket)
         return await ticket.future
 
-    def _route(self, group_id: str) -> Place:
-        place = self._places[shard_of(group_id, self.config.shards)]
-        if self._group_loader is not None and isinstance(place, Slot):
-            place = self._group_loader.place_of(group_id, place)
-        self._remember(group_id, place)
-        return place
-
-    def _remember(self, group_id: str, place: Place) -> None:
-        if len(group_id) > MAX_ROUTED_CHARS:
-            return
-        if len(self._routed) >= MAX_ROUTED_GROUPS:
-            self._routed.clear()  # groups in use are added again by their next request
-        self._routed[group_id] = place
-
-    def _group_read(self, group_id: str, slot: Slot | None) -> None:
-        """Cache the slot of a group that was loaded. If the load failed, forget the group."""
-        if slot is None:
-            self._routed.pop(group_id, None)
-        else:
-            self._remember(group_id, slot)
-
     def _submit_to_cluster(self, request: Request, ticket: Ticket) -> None:
-        place = self._places.get(CLUSTER_SHARD, Closed())  # absent if there are no topics
+        slot = self._owner.slots.get(CLUSTER_SHARD)
+        if slot is None or self.router.is_closed:  # there are no topics, or this is after a stop
+            Closed().submit(request, ticket, self._clock.now())
+            return
         if isinstance(request, ChangeTopics) and request.delete and self._lack_topic_ids():
             self.stats.refused_loading += 1
-            self._owner.slots[CLUSTER_SHARD].refuse([(ticket, request.loading_answer())])
+            slot.refuse([(ticket, request.loading_answer())])
             return
-        place.submit(request, ticket, self._clock.now())
+        slot.submit(request, ticket, self._clock.now())
 
     def _lack_topic_ids(self) -> bool:
         """Return True if a deletion of topics must wait until all offsets durably have topic ids.

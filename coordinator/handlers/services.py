@@ -20,9 +20,7 @@ from groupkeeper.coordinator.runtime.tickets import Ticket
 
 
 class Coordinator(Protocol):
-    """The methods of the coordinator that handlers use
-    (``embed.bare_coordinator.BareCoordinator``).
-    """
+    """The methods of the coordinator that handlers use (``embed.router.Router``)."""
 
     @property
     def group_configs(self) -> GroupConfigStore:

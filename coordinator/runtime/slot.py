@@ -187,8 +187,7 @@ class Slot:
             self._stats.refused_loading += 1
             self._resolve(ticket, request.loading_answer())
             return
-        when_full = request.when_full
-        if when_full is not None and self._is_full():
+        if self._is_full() and (when_full := request.when_full) is not None:
             self._stats.refused_overload += 1
             self._resolve(ticket, request.refused(when_full))
             return

@@ -176,7 +176,7 @@ class GroupkeeperServer:
         config = options.coordinator_config()
         coordinator = GroupCoordinator(self._storage, config, topics, clock=self._clock)
         services = Services(
-            coordinator=coordinator,
+            coordinator=coordinator.router,
             topics=topics,
             node_id=options.node_id,
             cluster_id=options.cluster_id,

@@ -217,6 +217,10 @@ ELSEWHERE: Final[Mapping[str, Sequence[str]]] = {
     ),
     "storage/event_log/sealing/abandoned": ("tests/storage/test_log_identity.py",),
     "storage/event_log/reader": _LOG,
+    "coordinator/embed/router": (
+        "tests/unit/coordinator/embed/test_group_coordinator.py",
+        "tests/unit/coordinator/runtime/test_group_loading.py",
+    ),
     "coordinator/embed/bare_coordinator": (
         "tests/unit/coordinator/embed/test_group_coordinator.py",
         "tests/embedding/test_topics_come_later.py",

@@ -92,7 +92,7 @@ class Client:
         for _ in range(steps):
             await (self.fetch if self.only_reads else self.dice.choice(moves))()
             if self.dice.random() < 0.2:
-                self.coordinator._routed.clear()
+                self.coordinator.router._routed.clear()
             await asyncio.sleep(self.dice.choice((0, 0.01)))
 
     async def commit(self) -> None:

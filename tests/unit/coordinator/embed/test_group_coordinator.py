@@ -11,7 +11,7 @@ from groupkeeper.coordinator.core.requests.admin import DescribeGroup, ListGroup
 from groupkeeper.coordinator.core.requests.offsets import OffsetFetch
 from groupkeeper.coordinator.core.requests.topics import ChangeTopics
 from groupkeeper.coordinator.core.routing import shard_of
-from groupkeeper.coordinator.embed import bare_coordinator as service
+from groupkeeper.coordinator.embed import router
 from groupkeeper.coordinator.embed.group_coordinator import GroupCoordinator
 from groupkeeper.coordinator.runtime.settings import CoordinatorConfig
 from groupkeeper.storage.base import StorageLimits
@@ -41,24 +41,24 @@ async def test_a_group_goes_to_the_shard_that_kafka_would_choose() -> None:
 
 @virtual_time
 async def test_what_is_remembered_about_groups_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "MAX_ROUTED_GROUPS", 10)
+    monkeypatch.setattr(router, "MAX_ROUTED_GROUPS", 10)
     async with a_coordinator() as world:
         for number in range(35):
             world.fetch(f"g{number}")
-        assert len(world.coordinator._routed) <= 10
+        assert len(world.coordinator.router._routed) <= 10
 
 
 def test_the_remembered_ids_need_at_most_64_mib() -> None:
-    assert service.MAX_ROUTED_GROUPS * service.MAX_ROUTED_CHARS * 4 <= 64 * 1024 * 1024
+    assert router.MAX_ROUTED_GROUPS * router.MAX_ROUTED_CHARS * 4 <= 64 * 1024 * 1024
 
 
 @virtual_time
 async def test_a_long_id_is_served_and_not_remembered() -> None:
-    short, long = "g" * service.MAX_ROUTED_CHARS, "g" * (service.MAX_ROUTED_CHARS + 1)
+    short, long = "g" * router.MAX_ROUTED_CHARS, "g" * (router.MAX_ROUTED_CHARS + 1)
     async with a_coordinator() as world:
         for group_id in (short, long):
             await world.until(world.commit(group_id))
-        assert list(world.coordinator._routed) == [short]
+        assert list(world.coordinator.router._routed) == [short]
         assert {group.group_id for group in await world.coordinator.list_groups()} == {short, long}
 
 

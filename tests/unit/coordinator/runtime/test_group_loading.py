@@ -280,7 +280,7 @@ async def test_a_group_deleted_and_named_again_does_not_come_back() -> None:
         await world.until(gone, fetch)
         assert gone.error is ErrorCode.NONE
         assert fetch.offsets() == {}
-        world.coordinator._routed.clear()  # as beyond MAX_ROUTED_GROUPS
+        world.coordinator.router._routed.clear()  # as beyond MAX_ROUTED_GROUPS
         again = world.fetch()
         await world.until(again)
         assert again.offsets() == {}
@@ -293,7 +293,7 @@ async def test_a_group_that_the_shard_has_is_not_read_again() -> None:
     async with a_world(store) as world:
         await world.until(world.commit("g", 9))
         reads = store.inner.calls["fetch_all"]
-        world.coordinator._routed.clear()  # as beyond MAX_ROUTED_GROUPS
+        world.coordinator.router._routed.clear()  # as beyond MAX_ROUTED_GROUPS
         fetch = world.fetch()
         await world.until(fetch)
         assert fetch.offsets() == {("orders", 0): 9}
@@ -306,7 +306,7 @@ async def test_a_delete_that_is_not_written_yet_is_waited_for_before_the_group_i
     async with a_world(store) as world:
         await world.until(world.fetch())
         gone = world.send(DeleteGroup("g", CLIENT))
-        world.coordinator._routed.clear()
+        world.coordinator.router._routed.clear()
         again = world.fetch()
         await world.until(gone, again)
         assert again.offsets() == {}
