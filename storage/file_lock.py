@@ -251,9 +251,12 @@ def _open_and_lock(path: Path) -> tuple[os.stat_result, int]:
     return status, fd
 
 
-def _spare_of(path: Path, database: FileIdentity | None = None) -> int | None:
-    """Take a descriptor of this file that waits to be closed. ``database`` is the identity under
-    which it waits, if that is another file. Otherwise each retry of a start would add descriptors.
+def _spare_of(
+    path: Path, database: FileIdentity | None = None, flags: int = os.O_RDWR
+) -> int | None:
+    """Take a descriptor of this file that waits to be closed, and was opened with these flags.
+    ``database`` is the identity under which it waits, if that is another file. Otherwise each retry
+    of a start would add descriptors.
     """
     try:
         wanted = identity_of(os.stat(path))
@@ -261,7 +264,8 @@ def _spare_of(path: Path, database: FileIdentity | None = None) -> int | None:
         return None
     waiting = _spare.get(database or wanted, [])
     for fd in waiting:
-        if identity_of(os.fstat(fd)) == wanted:
+        access = fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE
+        if access == flags and identity_of(os.fstat(fd)) == wanted:
             waiting.remove(fd)
             return fd
     return None
@@ -270,7 +274,7 @@ def _spare_of(path: Path, database: FileIdentity | None = None) -> int | None:
 def open_file(path: Path, database: FileIdentity, flags: int = os.O_RDWR) -> int:
     """Open a database, or SQLite's index of it. Close it with ``close_unless_in_use``."""
     with _mutex:
-        fd = _spare_of(path, database)
+        fd = _spare_of(path, database, flags)
     return os.open(path, flags | os.O_CLOEXEC) if fd is None else fd
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import gc
 import os
@@ -16,7 +17,7 @@ import pytest
 from structlog.testing import capture_logs
 
 import groupkeeper
-from groupkeeper.storage.backends.sqlite import full_disk
+from groupkeeper.storage.backends.sqlite import full_disk, load
 from groupkeeper.storage.backends.sqlite.failed_sync import (
     close_without_checkpoint,
     read_wal_from_disk,
@@ -494,3 +495,32 @@ async def test_a_checkpoint_that_finds_no_room_is_logged_and_commits_go_on(disk:
     assert owner.storage.stats()["database_bytes"] == size
     await owner.storage.close()
     assert offset_of(await loaded(disk.path)) == 79
+
+
+async def test_a_load_that_is_cancelled_holds_up_no_checkpoint(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The traceback of the error kept its cursor, and with it a read transaction."""
+    monkeypatch.setattr(load, "LOAD_CHUNK_ROWS", 1)
+    storage = disk.store(fold_after=1)
+    owner = await Owner(storage).start()
+    for number in range(9):
+        await owner.append(0, [commit(f"g-{number}", 1)])
+    await owner.fold_all()
+    loaded = asyncio.Event()
+
+    async def load_all() -> None:
+        async for _ in storage.load([0]):
+            loaded.set()
+
+    loading = asyncio.create_task(load_all())
+    await loaded.wait()
+    loading.cancel()
+    with pytest.raises(asyncio.CancelledError) as raised:
+        await loading
+    await owner.reload()
+    await owner.append(0, [commit("g-0", 2)])
+    with closing(sqlite3.connect(disk.path)) as other:
+        ((busy, _, _),) = other.execute("PRAGMA wal_checkpoint(RESTART)").fetchall()
+    assert not busy, raised
+    await storage.close()

@@ -21,6 +21,7 @@ from groupkeeper import read_events
 from groupkeeper.coordinator.core.events import GroupCreated
 from groupkeeper.storage import file_lock
 from groupkeeper.storage.backends.sqlite import store_files
+from groupkeeper.storage.backends.sqlite.complete import refuse_stale_wal
 from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
 from groupkeeper.storage.base import Batch, StorageError, StoreBusy, StoreRefused, StoreTaken
 from groupkeeper.storage.file_lock import FileLock
@@ -278,6 +279,16 @@ async def test_a_forked_child_keeps_no_descriptor_that_waits_for_a_reader(path: 
             os._exit(before - held(path))
         _, status = os.waitpid(child, 0)  # noqa: ASYNC222 - it ends at once
     assert os.waitstatus_to_exitcode(status) == 1
+
+
+async def test_a_start_does_not_use_a_descriptor_that_can_only_read(path: Path) -> None:
+    """A reader had opened it and could not close it yet. The start then could not write."""
+    await (await Owner(SqliteOffsetStorage(path)).start()).storage.close()
+    with closing(file_lock.connect_reading(path)):
+        refuse_stale_wal(path)
+        assert len(spare_of(path)) == 1
+        owner = await Owner(SqliteOffsetStorage(path)).start()
+        await owner.storage.close()
 
 
 def test_a_process_in_another_container_is_not_taken_for_this_one(path: Path) -> None:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import itertools
 import sqlite3
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Sequence
+from contextlib import aclosing
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeVar
@@ -97,6 +98,7 @@ class SqliteLoad:
         self._busy_timeout_s = busy_timeout_s
         self.fold = fold
         self.keys = LoadedKeys()
+        self._cursors: list[sqlite3.Cursor] = []
 
     async def read(
         self, wanted: Collection[ShardId]
@@ -106,10 +108,11 @@ class SqliteLoad:
         try:
             await self._run(partial(reader.execute, "BEGIN"))
             self.end = await self._run(partial(read_log_end, reader, self._path))
-            async for shard, records in self._folded(reader):
-                if shard in wanted:
-                    yield shard, records
-            rows = await self._run(partial(_select_rows, reader, self.end.folded_row))
+            async with aclosing(self._folded(reader)) as folded:
+                async for shard, records in folded:
+                    if shard in wanted:
+                        yield shard, records
+            rows = await self._select(reader, _SELECT_ROWS, self.end.folded_row)
             while chunk := await self._run(partial(_fetch_rows, rows, self._path)):
                 for shard_records in self._by_shard(chunk, wanted).items():
                     yield shard_records
@@ -141,23 +144,17 @@ class SqliteLoad:
 
     async def _folded(
         self, reader: sqlite3.Connection
-    ) -> AsyncIterator[tuple[ShardId, Sequence[Record]]]:
+    ) -> AsyncGenerator[tuple[ShardId, Sequence[Record]], None]:
         for shard, name, data in await self._run(lambda: reader.execute(_SELECT_KEYED).fetchall()):
             key = decode_name(name)
             self.keys.in_table(shard, key, data)
             yield shard, [self._record(data, f"row {key!r} of table keyed")]
-        groups = await self._run(
-            partial(
-                reader.execute,
-                "SELECT shard, CAST(state AS BLOB), CAST(group_id AS BLOB) FROM groups "
-                "ORDER BY shard, group_id",
-            )
-        )
+        groups = await self._select(reader, _SELECT_GROUPS)
         while chunk := await self._run(partial(_fetch_groups, groups, self._path)):
             for shard, rows in itertools.groupby(chunk, key=lambda row: row[0]):
                 yield shard, [record for _, record in rows]
         self.fold.has_parts.update(await self._run(lambda: _read_keys(reader)))
-        parts = await self._run(partial(reader.execute, _SELECT_PARTS))
+        parts = await self._select(reader, _SELECT_PARTS)
         while part := await self._run(parts.fetchone):
             shard, data, group_id = part
             yield shard, [self._record(data, f"group {_text(group_id)} in table group_parts")]
@@ -168,11 +165,27 @@ class SqliteLoad:
         except StorageError as error:
             raise _unreadable(self._path, where, error) from error
 
+    async def _select(
+        self, reader: sqlite3.Connection, query: str, *arguments: int
+    ) -> sqlite3.Cursor:
+        cursor = await self._run(partial(reader.execute, query, arguments))
+        self._cursors.append(cursor)
+        return cursor
+
     async def _close(self, reader: sqlite3.Connection) -> None:
         try:
-            await self._run(reader.close)
+            await self._run(partial(self._close_now, reader))
         except StorageError:
-            reader.close()  # the storage was closed during the load, so the thread has ended
+            self._close_now(reader)  # the storage was closed meanwhile: the thread has ended
+
+    def _close_now(self, reader: sqlite3.Connection) -> None:
+        """Close the connection, and its cursors too: the read transaction ends only with the last
+        of them. If the load was cancelled, the traceback of the error keeps them for a while, and
+        meanwhile no checkpoint could copy the whole WAL.
+        """
+        for cursor in self._cursors:
+            cursor.close()
+        reader.close()
 
 
 def _only_commit(payload: Payload) -> tuple[ShardId, OffsetsCommitted] | None:
@@ -190,6 +203,12 @@ def _only_commit(payload: Payload) -> tuple[ShardId, OffsetsCommitted] | None:
 
 _SELECT_KEYED = "SELECT shard, CAST(key AS BLOB), CAST(record AS BLOB) FROM keyed"
 
+_SELECT_GROUPS = (
+    "SELECT shard, CAST(state AS BLOB), CAST(group_id AS BLOB) FROM groups ORDER BY shard, group_id"
+)
+
+_SELECT_ROWS = 'SELECT "row", CAST(payload AS BLOB) FROM log WHERE "row" > ? ORDER BY "row"'
+
 _SELECT_PARTS = """SELECT shard, CAST(p.state AS BLOB), CAST(group_id AS BLOB)
     FROM group_parts AS p JOIN groups USING (shard, group_id, part_set)
     ORDER BY shard, group_id, part"""
@@ -198,12 +217,6 @@ _SELECT_PARTS = """SELECT shard, CAST(p.state AS BLOB), CAST(group_id AS BLOB)
 def _read_keys(reader: sqlite3.Connection) -> list[GroupKey]:
     found = reader.execute("SELECT DISTINCT shard, CAST(group_id AS BLOB) FROM group_parts")
     return [(shard, decode_name(name)) for shard, name in found]
-
-
-def _select_rows(reader: sqlite3.Connection, folded_row: int) -> sqlite3.Cursor:
-    return reader.execute(
-        'SELECT "row", CAST(payload AS BLOB) FROM log WHERE "row" > ? ORDER BY "row"', (folded_row,)
-    )
 
 
 def _fetch_rows(rows: sqlite3.Cursor, path: Path) -> list[tuple[int, Payload]]:
