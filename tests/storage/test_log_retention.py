@@ -34,10 +34,8 @@ from tests.helpers.storage.storage_owner import Owner
 KEEP_MS = 2 * DAY_MS
 
 
-async def five_days(store: SealedStore) -> Owner:
-    """Commits, an expiry and a deletion over five days, each day a segment."""
-    store.fold_after = 0
-    owner = await store.owner()
+async def five_days(store: SealedStore, owner: Owner) -> Owner:
+    """Append commits, an expiry and a deletion over five days."""
     for day in range(5):
         for group in ("a", "b", f"only-on-{day}"):
             await store.append(owner, 0, [commit(group, 100 * day, partitions=2)])
@@ -75,10 +73,16 @@ def as_of(events: list[EventDict], ts_ms: int) -> dict[tuple[str, str, int], int
 
 @pytest.fixture
 async def store(tmp_path: Path) -> SealedStore:
-    """A store of five days, closed."""
+    """A store of five days, closed. Each day is a segment.
+
+    They are sealed after the last day: if the clock moved while a day is half read, this half would
+    be a segment.
+    """
     store = SealedStore(tmp_path / "store")
     store.path.parent.mkdir()
-    owner = await five_days(store)
+    owner = await five_days(store, await Owner(store.plain()).start())
+    await owner.storage.close()
+    owner = await store.owner()
     last_seq = store.appended[-1]["seq"]
     await until(lambda: owner.storage.stats()["sealed_seq"] == last_seq)
     await owner.storage.close()
@@ -300,7 +304,7 @@ def test_the_manifest_keeps_what_was_lost_when_it_is_written_anew(
 
 async def test_a_store_says_what_its_retention_could_not_read(tmp_path: Path) -> None:
     store = SealedStore(tmp_path, retention_ms=100 * DAY_MS)
-    owner = await five_days(store)
+    owner = await five_days(store, await store.owner())
     await store.append(owner, 0, [commit("a", 999)])
     await owner.storage.close()
     first = min(store.log_dir.glob("dt=*/events-*"))
@@ -451,7 +455,7 @@ def test_a_snapshot_log_is_told_from_the_log_of_a_store() -> None:
 
 async def test_a_store_lets_its_days_go_by_itself(tmp_path: Path) -> None:
     store = SealedStore(tmp_path, retention_ms=KEEP_MS)
-    owner = await five_days(store)
+    owner = await five_days(store, await store.owner())
     await store.append(owner, 0, [commit("a", 999)])
     moments = [NOON_MS + day * DAY_MS for day in (3, 4, 5)]
     await until(lambda: any("." in name.log_id for name in segment_names(store.log_dir)))
