@@ -2,7 +2,7 @@
 
 The variable ``FAULT_FILE`` names the file. It contains one of ``FAULTS``, or does not exist:
 
-fail       every statement of the writer fails, as on a full or broken disk
+fail       every statement of the writer that uses the disk fails, as on a full or broken disk
 hang       an append never returns
 full       the store cannot be opened, as on a full disk
 stubborn   the close of the store never ends, and ignores its cancellation
@@ -46,7 +46,8 @@ class FaultyConnection(sqlite3.Connection):
     def execute(self, statement: str, *arguments: Any) -> sqlite3.Cursor:
         """Run a statement, fail or hang."""
         match fault():
-            case "fail":
+            # A connection that cannot sync again is given up, and the daemon ends.
+            case "fail" if not statement.startswith("PRAGMA synchronous"):
                 raise sqlite3.OperationalError("disk I/O error")
             case "hang" if statement == sqlite_tables.APPEND:
                 threading.Event().wait()
