@@ -82,25 +82,26 @@ def why_nothing(changes: KnownChanges, group: str, as_of_ms: int) -> str:
             f"the log has no event of group {group!r}: is its name right, and is it the log of "
             "its coordinator?"
         )
-    first = _utc(changes.first_ts_ms)
+    first = utc(changes.first_ts_ms)
     if changes.are_deleted or changes.horizon_ms == changes.first_ts_ms:
         return (
-            f"the offsets of group {group!r} at {_utc(as_of_ms)} are unknown: its events before "
+            f"the offsets of group {group!r} at {utc(as_of_ms)} are unknown: its events before "
             f"{first} are older than log.retention_minutes, and deleted. That is the first "
             "moment that can be restored"
         )
     if changes.are_cut_off:
         return (
-            f"the offsets of group {group!r} at {_utc(as_of_ms)} are unknown: Kafka's compaction "
+            f"the offsets of group {group!r} at {utc(as_of_ms)} are unknown: Kafka's compaction "
             f"removed those before {first}. That is the first moment that can be restored"
         )
     return (
-        f"group {group!r} had no committed offset at {_utc(as_of_ms)}: its first change in the log "
+        f"group {group!r} had no committed offset at {utc(as_of_ms)}: its first change in the log "
         f"is at {first}"
     )
 
 
-def _utc(ts_ms: int) -> str:
+def utc(ts_ms: int) -> str:
+    """Format a time (ms since the epoch) as ``--as-of`` reads it."""
     at = datetime.fromtimestamp(ts_ms / 1000, UTC)
     return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 

@@ -8,7 +8,6 @@ import hashlib
 import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import reduce
 from typing import Any, Final
 
@@ -18,6 +17,7 @@ from pyspark.sql import functions as F
 from groupkeeper.pipeline.reports.incidents.findings import GROUP, Facts
 from groupkeeper.pipeline.reports.incidents.rules import RULES, SEVERITIES, Rule
 from groupkeeper.pipeline.reports.report import Scope, collect
+from groupkeeper.pipeline.restore.standing import utc
 from groupkeeper.pipeline.tables.gold import MINUTE_MS
 
 MAX_INCIDENTS: Final = 10_000
@@ -164,7 +164,7 @@ def _described(row: dict[str, Any], as_of_ms: int) -> dict[str, Any]:
         "evidence": evidence(rule, row, as_of_ms),
         "report": f"{rule.page}.html",
         "what_to_do": rule.what_to_do.format(
-            group=shlex.quote(row["group"]), before=_utc(row["started_ms"] - 1)
+            group=shlex.quote(row["group"]), before=utc(row["started_ms"] - 1)
         ),
     }
 
@@ -175,12 +175,6 @@ def incident_id(rule: str, store: str, group: str, subject: str) -> str:
     """
     text = "\0".join((rule, store, group, subject))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def _utc(at_ms: int) -> str:
-    """Format a moment (ms since the epoch) as ``--as-of`` reads it."""
-    at = datetime.fromtimestamp(at_ms / 1000, UTC)
-    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _listed(values: Iterable[str], count: int) -> str:

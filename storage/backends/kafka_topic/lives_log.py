@@ -11,7 +11,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from groupkeeper.storage.base import LeaseEpoch, ShardId, StorageError, StoreIdentity
+from groupkeeper.storage.base import CLUSTER_SHARD, LeaseEpoch, ShardId, StorageError, StoreIdentity
+from groupkeeper.storage.event_log.source import LogNote
 from groupkeeper.storage.leases.lives import NodeLife
 
 STORE_KEY: Final = b"store"
@@ -55,13 +56,18 @@ class EndNote(msgspec.Struct, frozen=True):
     counter: int
 
 
+def log_name(shard: ShardId) -> str:
+    """Return the name of the event log of a shard."""
+    return "cluster" if shard == CLUSTER_SHARD else str(shard)
+
+
 class SealedNote(msgspec.Struct, frozen=True):
     """What a process has recorded about the files of one event log. A life writes it without a
     transaction, so it may be written after the life has ended. The note of the newest life counts.
     """
 
     log: str
-    """The name of the log (``TopicLogs.logs``)."""
+    """The name of the log (``log_name``)."""
     life_id: str
     began: int
     """The offset of the first message of the life."""
@@ -78,6 +84,12 @@ class SealedNote(msgspec.Struct, frozen=True):
         """The key of its message. A new life has a new key: compaction must not remove its note
         because an earlier life has written later."""
         return _SEALED + f"{self.log}/{self.life_id}".encode()
+
+    def log_note(self, store: str = "") -> LogNote:
+        """Return it as every event source returns such a note. ``store`` is the name of the log's
+        store.
+        """
+        return LogNote(self.log_ids, self.log_dir, store, self.sealed_seq, self.begin_seq)
 
 
 FORMAT: Final = 1

@@ -212,13 +212,7 @@ class TopicLogs:
         sealed = self._lives().sealed.get(log)
         if sealed is None:
             return LogNote(frozenset(), None, self.store_name(log))
-        return LogNote(
-            sealed.log_ids,
-            sealed.log_dir,
-            self.store_name(log),
-            sealed.sealed_seq,
-            sealed.begin_seq,
-        )
+        return sealed.log_note(self.store_name(log))
 
     def _lives(self) -> LivesLog:
         if self._own_lives is not None:

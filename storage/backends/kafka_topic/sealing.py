@@ -11,11 +11,11 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
 from groupkeeper.storage.backends.kafka_topic.lives import TopicLife
-from groupkeeper.storage.backends.kafka_topic.lives_log import LivesLog, SealedNote
+from groupkeeper.storage.backends.kafka_topic.lives_log import LivesLog, log_name
 from groupkeeper.storage.backends.kafka_topic.log_rows import TopicLogs
 from groupkeeper.storage.backends.kafka_topic.shard import HeldShard
 from groupkeeper.storage.backends.kafka_topic.url import KafkaTopicUrl
-from groupkeeper.storage.base import CLUSTER_SHARD, ShardId, StorageError
+from groupkeeper.storage.base import ShardId, StorageError
 from groupkeeper.storage.event_log.log_clock import LogClock
 from groupkeeper.storage.event_log.source import Address, EventRows, LogHead, LogNote, OpenRows
 
@@ -59,10 +59,7 @@ class TopicEvents:
     def last_seqs(self) -> Mapping[str, int]:
         if self._life().life is None:
             raise StorageError("the life of this process has ended")
-        return {
-            "cluster" if shard == CLUSTER_SHARD else str(shard): held.log.next_seq - 1
-            for shard, held in [*self._held.items()]
-        }
+        return {log_name(shard): held.log.next_seq - 1 for shard, held in [*self._held.items()]}
 
     def sealed(self, notes: Mapping[str, LogNote]) -> None:
         self._notes = notes
@@ -93,7 +90,8 @@ class TopicEvents:
         life = self._life()
         for name, note in self._notes.items():
             if note.log_ids != frozenset() or name in life.log.sealed:
-                recorded = self._written.get(name) or _note_of(life.log.sealed.get(name))
+                sealed = life.log.sealed.get(name)
+                recorded = self._written.get(name) or (sealed and sealed.log_note())
                 if note != recorded:
                     await life.note_sealed(name, note)
                     self._written[name] = note
@@ -104,14 +102,3 @@ class TopicEvents:
 
     def _lives(self) -> LivesLog:
         return self._life().log
-
-
-def _note_of(sealed: SealedNote | None) -> LogNote | None:
-    if sealed is None:
-        return None
-    return LogNote(
-        sealed.log_ids,
-        sealed.log_dir,
-        sealed_seq=sealed.sealed_seq,
-        begin_seq=sealed.begin_seq,
-    )

@@ -24,6 +24,7 @@ from groupkeeper.storage.backends.journal.store import boot_time_ms
 from groupkeeper.storage.backends.kafka_topic.events import read_events
 from groupkeeper.storage.backends.kafka_topic.link import Fenced, KafkaLink
 from groupkeeper.storage.backends.kafka_topic.lives import TopicLife
+from groupkeeper.storage.backends.kafka_topic.lives_log import log_name
 from groupkeeper.storage.backends.kafka_topic.loaded import load_shard
 from groupkeeper.storage.backends.kafka_topic.newest import read_newest
 from groupkeeper.storage.backends.kafka_topic.options import client_options
@@ -242,7 +243,7 @@ class KafkaTopicStorage:
 
     async def _fence(self, shard: ShardId) -> None:
         owned = self._shards.get(shard)
-        name = "cluster" if shard == CLUSTER_SHARD else str(shard)
+        name = log_name(shard)
         if owned is None:
             store = name_of_shard(self._own.log.store, name)
             log = ShardLog(self._clock, self._new_log_id, store)
