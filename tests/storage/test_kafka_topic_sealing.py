@@ -278,15 +278,16 @@ async def test_an_idle_daemon_asks_the_brokers_nothing_for_sealing(
     owner = await sealed.owner()
     await append(owner, 0, 2)
     await until(lambda: is_sealed(owner))
+    steps = 0
     asked: list[int] = []
+    """The steps at which a shard was looked at."""
     bounds = TopicLogs.bounds
 
     async def counting(self: TopicLogs, partition: int) -> tuple[int, int]:
-        asked.append(partition)
+        asked.append(steps)
         return await bounds(self, partition)
 
     monkeypatch.setattr(TopicLogs, "bounds", counting)
-    steps = 0
     thread: Any = owner.storage
     step = thread._sealing.step
 
@@ -296,8 +297,7 @@ async def test_an_idle_daemon_asks_the_brokers_nothing_for_sealing(
         return step()
 
     thread._sealing.step = counted
-    await until(lambda: not thread._sealing._unread)  # the first steps look at every shard
-    asked.clear()
-    first = steps
-    await until(lambda: steps > first + 20)
-    assert asked == []
+    # The first steps look at every shard, and on a busy machine there are many of them. If an idle
+    # daemon asked with each step, there would never be 20 steps without a question.
+    await until(lambda: not thread._sealing._unread and steps > 20 + max(asked, default=0))
+    assert not thread._sealing._unread
