@@ -17,6 +17,23 @@ def end_cleanly_while_importing() -> None:
         signal.signal(number, lambda *_: os._exit(0))
 
 
+def open_missing_streams() -> None:
+    """Open ``/dev/null`` as each standard stream that is closed.
+
+    A program may start a daemon with closed streams. Then sockets and files of the daemon would get
+    the numbers 0 to 2, and libuv aborts when it closes such a descriptor.
+    """
+    for number in (0, 1, 2):
+        try:
+            os.fstat(number)
+        except OSError:
+            # The lowest free number is this one.
+            os.open(os.devnull, os.O_RDWR)
+            os.set_inheritable(number, True)
+    sys.stdout = sys.stdout or os.fdopen(1, "w", encoding="utf-8", closefd=False)
+    sys.stderr = sys.stderr or os.fdopen(2, "w", encoding="utf-8", closefd=False)
+
+
 def import_less() -> None:
     """Make the start of a daemon faster, because after a crash all groups wait for it.
 
@@ -47,6 +64,7 @@ def main() -> None:
     """Run the command line."""
     is_daemon = sys.argv[1:2] == ["serve"]
     if is_daemon:
+        open_missing_streams()
         end_cleanly_while_importing()
         import_less()
     if importlib.util.find_spec("typer") is None:

@@ -80,6 +80,16 @@ def test_a_daemon_starts_answers_on_both_ports_and_ends_with_0(make, storage_url
     assert [line["event"] for line in log_of(daemon)][-2:] == ["stopping", "stopped"]
 
 
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_daemon_with_closed_standard_streams_starts_and_ends_with_0(make, closed):
+    """Without the third it did not start. Without another, libuv aborted it at its end."""
+    daemon = make(topics={"orders": 1})
+    program = f'exec "{sys.executable}" -m groupkeeper "$@" {closed}'
+    daemon.python, daemon.entry = "sh", ("-c", program, "sh")
+    daemon.start()
+    assert daemon.terminate() == 0
+
+
 def test_sigint_ends_it_as_sigterm_does(make):
     daemon = make(storage_url="memory:").start()
     daemon.signal(signal.SIGINT)

@@ -348,6 +348,62 @@ async def test_a_complete_copy_of_any_size_over_the_database_is_noticed(
     await owner.storage.close()
 
 
+async def overwritten_in_use(path: Path) -> tuple[Owner, bytes]:
+    """Copy a backup with 30 commits over a database in use, which has 40. Return its content."""
+    owner = await Owner(SqliteOffsetStorage(path)).start()
+    await commit_up_to(owner, 30)
+    copy = path.with_name("copy.db")
+    back_up(path, copy)
+    await commit_up_to(owner, 40, first=31)
+    overwrite(copy, path)
+    return owner, read(copy)
+
+
+@pytest.mark.parametrize("is_noticed", [False, True])
+async def test_a_close_leaves_a_backup_over_the_database_as_it_is(
+    path: Path, monkeypatch: pytest.MonkeyPatch, is_noticed: bool
+) -> None:
+    """A restart within a second is not noticed before. The close mixed both databases: the restore
+    was undone, or the database was malformed.
+    """
+    owner, content = await overwritten_in_use(path)
+    if is_noticed:
+        monkeypatch.setattr(store_files, "CHECK_EVERY_S", 0.0)
+        with pytest.raises(StoreRefused, match="was overwritten"):
+            await commit_up_to(owner, 41, first=41)
+    await owner.storage.close()
+    assert read(path) == content
+    assert beside(path, "-wal").stat().st_size
+    assert await stored(path) == 30
+
+
+async def test_a_checkpoint_leaves_a_backup_over_the_database_as_it_is(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_files, "CHECK_EVERY_S", 1_000.0)
+    owner, content = await overwritten_in_use(path)
+    with pytest.raises(StoreRefused, match="was overwritten"):
+        await commit_until_refused(owner, [40])
+    await owner.storage.close()
+    assert read(path) == content
+    assert await stored(path) == 30
+
+
+async def test_a_close_copies_a_backup_that_sqlite_restored_and_copied(path: Path) -> None:
+    """Then the log belongs to the database, although the database has the mark."""
+    owner = await Owner(SqliteOffsetStorage(path)).start()
+    await commit_up_to(owner, 30)
+    copy = path.with_name("copy.db")
+    back_up(path, copy)
+    restore_with_sqlite(copy, path)
+    with closing(sqlite3.connect(path)) as shell:
+        shell.execute("PRAGMA wal_checkpoint").fetchall()
+    assert version_in_file(path) == VERSION + COMPLETE
+    await commit_up_to(owner, 35, first=31)
+    await owner.storage.close()
+    assert await stored(path) == 35
+
+
 # --- readers of a restored copy -------------------------------------------------------------------
 
 

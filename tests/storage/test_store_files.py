@@ -433,6 +433,35 @@ async def test_a_store_whose_files_were_taken_away_is_never_written_again(
     assert await stored(path) == 7
 
 
+@pytest.mark.parametrize("link", ["store.db", "now"])
+async def test_a_symbolic_link_that_leads_to_another_store_is_noticed(
+    tmp_path: Path, link: str
+) -> None:
+    """A start would use the other store, so what is acknowledged would be gone."""
+    old, new = tmp_path / "old", tmp_path / "new"
+    old.mkdir()
+    new.mkdir()
+    database = "store.db" if link == "now" else ""
+    name = tmp_path / link
+    name.symlink_to(old / ("" if database else "store.db"))
+    storage = SqliteOffsetStorage(name / database if database else name)
+    owner = await Owner(storage).start()
+    await owner.append(0, [commit("g", 7)])
+    await storage.check_place()
+    name.unlink()
+    name.symlink_to(new / ("" if database else "store.db"))
+    with pytest.raises(StoreRefused, match=r"while this process used it.*let it lead to .*old"):
+        await storage.check_place()
+    await storage.close()
+    assert await stored(old / "store.db") == 7
+
+
+async def test_a_symbolic_link_to_itself_is_an_error_that_names_it(path: Path) -> None:
+    os.symlink(path.name, path)
+    with pytest.raises(StorageError, match=r"store\.db.*Too many levels of symbolic links"):
+        await SqliteOffsetStorage(path).open(IDENTITY)
+
+
 async def checkpoint(storage: SqliteOffsetStorage) -> None:
     """Copy the write-ahead log into the database."""
     await storage.on_writer(

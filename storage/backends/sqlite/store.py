@@ -12,6 +12,7 @@ This file is long because opening, loading and appending share one connection an
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import aclosing, suppress
@@ -108,8 +109,10 @@ class SqliteOffsetStorage:
             fold_after_requests=fold_after,
             sole_owner=True,
         )
-        # Two paths of the same file must lead to the same lock.
-        self.path = Path(path).resolve()
+        # Two paths of the same file must lead to the same lock. Unlike ``resolve``, ``realpath``
+        # does not raise for a link to itself: ``open`` finds out.
+        self.path = Path(os.path.realpath(path))
+        self._name = Path(path).absolute()
         # The wait for another process's write lock must end before the append times out.
         self._busy_timeout_s = append_timeout_ms / 2 / 1000
         self._make_fold_map = partial(FoldMap, fold_after, part_bytes)
@@ -146,7 +149,7 @@ class SqliteOffsetStorage:
         if self._lock is not None:
             raise StoreRefused(f"{self.path}: is in use by another coordinator of this process")
         check_directory(self.path)
-        self._lock = StoreFiles(self.path)
+        self._lock = StoreFiles(self.path, self._name)
         self._thread = JobThread("sqlite-writer")
         self._checkpoints = Checkpoints(is_due=self._lock.found_wal)
         self._raised_epoch = 0
@@ -186,11 +189,15 @@ class SqliteOffsetStorage:
         await asyncio.shield(closing)
 
     def _close(self, is_known: bool, lock: StoreFiles) -> None:
-        if lock.is_lost:
+        is_overwritten = self._is_overwritten(lock)
+        if lock.is_lost or is_overwritten:
             self._is_marked = False  # the next start then checks the file
         try:
             # This runs after the last fold, and the loop no longer uses the map.
             self._fold.settle()
+            if is_overwritten and self._connection is not None:
+                connection, self._connection = self._connection, None
+                close_without_checkpoint(connection, self.path)
             is_copied = self._close_connection(
                 self._fold.folded_row(self._last_row) if is_known else 0
             )
@@ -198,6 +205,17 @@ class SqliteOffsetStorage:
                 lock.mark_complete()
         finally:
             lock.release()
+
+    def _is_overwritten(self, lock: StoreFiles) -> bool:
+        """Return True if another file was copied over the database, so that the WAL must not be
+        copied into it. If SQLite itself wrote that file (``.restore``), the WAL belongs to it.
+        """
+        if self._connection is None or not lock.has_other_content():
+            return False
+        try:
+            return not tables.has_mark(self._connection)
+        except sqlite3.Error:
+            return True
 
     def _close_connection(self, folded_row: int) -> bool:
         """Close the connection. Return True if the end is recorded and the whole WAL is copied."""
@@ -395,9 +413,11 @@ class SqliteOffsetStorage:
         return 0
 
     def _copy_wal_if_due(self) -> None:
-        """Copy the WAL if it is due, on the thread. Raises StoreRefused if somebody has restored a
-        backup into it.
+        """Copy the WAL if it is due, on the thread. Raises StoreRefused if somebody has copied a
+        backup over the database, or has restored it into the WAL.
         """
+        if self._lock is not None and self._checkpoints.is_due:
+            self._lock.check_content()
         if not self._checkpoints.run_if_due(self._writer()) and self._lock is not None:
             self._lock.refuse_overwritten()
 

@@ -50,27 +50,30 @@ _log = structlog.get_logger(__name__)
 
 
 def check_directory(path: Path) -> None:
-    """Raise StorageError if the directory of a database is missing, or if this user may not look
-    into the directories above it.
+    """Raise StorageError if the directory of a database is missing, if this user may not look into
+    the directories above it, or if the database is a symbolic link to itself.
     """
     try:
-        is_there = path.parent.is_dir()
-    except OSError as error:  # a missing directory is no error here
+        if not path.parent.is_dir():  # a missing directory is no error here
+            raise StorageError(f"{path}: the directory does not exist")
+        with suppress(FileNotFoundError):
+            os.stat(path)
+    except OSError as error:
         raise cannot_open(path, error) from error
-    if not is_there:
-        raise StorageError(f"{path}: the directory does not exist")
 
 
 class StoreFiles:
     """The locks of a store, and the checks that its files are not replaced."""
 
-    def __init__(self, path: Path) -> None:
-        """Lock the store.
+    def __init__(self, path: Path, name: Path | None = None) -> None:
+        """Lock the store. ``name`` is the name in the settings: it or a directory above it may be a
+        symbolic link, and ``path`` may not.
 
         Raises StoreRefused if another process uses it under any name, or if the database has a
         second name. Raises StoreBusy if the disk is full.
         """
         self._path = path
+        self._name = name or path
         self._wal = path.with_name(path.name + "-wal")
         self._index = path.with_name(path.name + "-shm")
         self._lost = ""
@@ -89,10 +92,12 @@ class StoreFiles:
             raise
         self._found: dict[Path, FileIdentity] = {
             path: self._database.identity,
+            self._name: self._database.identity,
             path.with_name(path.name + ".lock"): self._lock.identity,
         }
         self._bytes = self._database.status.st_size
         """The largest known size of the database. Only a VACUUM shrinks it, and we execute none."""
+        self._has_other_content = False
 
     def begin(self) -> None:
         """Rename a write-ahead log that belongs to another file of this name, and remove the mark
@@ -218,8 +223,8 @@ class StoreFiles:
         self._checked_s = time.monotonic()
         for path, identity in self._found.items():
             what = _difference(path, identity)
-            if not what and path == self._path and self._is_overwritten():
-                self.refuse_overwritten()
+            if not what and path == self._path:
+                self.check_content()
             if what:
                 self._lost = (
                     f"{path}: was {what} while this process used it. Nothing is acknowledged any "
@@ -242,23 +247,28 @@ class StoreFiles:
         )
         self.refuse_if_lost()
 
-    def _is_overwritten(self) -> bool:
+    def check_content(self) -> None:
+        """Raise StoreRefused, now and later, if another file was copied over the database.
+
+        Call this also before a checkpoint, which would mix the two files.
+        """
+        if self.has_other_content():
+            self.refuse_overwritten()
+
+    def has_other_content(self) -> bool:
         """Return True if somebody copied another file over the database: it has become shorter, or
         has the mark of a complete file, which a start removes.
         """
-        if self._is_shorter():
-            return True
+        descriptor, known = self._database.descriptor, self._bytes
         with suppress(OSError):  # the next check finds out why
-            return complete.is_complete(self._database.descriptor)
-        return False
-
-    def _is_shorter(self) -> bool:
-        known = self._bytes
-        with suppress(OSError):  # the next check finds out why
-            self._bytes = os.stat(self._path).st_size
-        return self._bytes < known
+            self._bytes = os.fstat(descriptor).st_size
+            if self._bytes < known or complete.is_complete(descriptor):
+                self._has_other_content = True
+        return self._has_other_content
 
     def _what_to_do(self, path: Path) -> str:
+        if path == self._name != self._path:
+            return f"let it lead to {self._path} again"
         if path == self._path:
             return f"put back {path.name} and, if it is there, {self._wal.name}"
         if path == self._wal:
