@@ -64,6 +64,7 @@ class SealedStorage:
         clock: Callable[[], int] = wall_clock_ms,
         hook: Hook = no_hook,
         poll_s: float = POLL_S,
+        close_s: float = CLOSE_S,
         in_process: bool = True,
     ) -> None:
         """Wrap the store without opening it.
@@ -91,6 +92,7 @@ class SealedStorage:
         self._clock = clock
         self._hook = hook
         self._poll_s = poll_s
+        self._close_s = close_s
         self._address = None if in_process else self._source.address
         """Where the process that seals finds the rows; None if a thread seals."""
         self._place: LogPlace | None = None
@@ -162,7 +164,7 @@ class SealedStorage:
         return SealingWork(self._source.open_rows, self._settings, self._clock, Pacer(), self._hook)
 
     async def close(self) -> None:
-        """Seal the remaining rows, if ``CLOSE_S`` is enough for them, and close the store.
+        """Seal the remaining rows, if ``close_s`` is enough for them, and close the store.
 
         If the call is cancelled, the store is closed in the background.
         """
@@ -187,7 +189,7 @@ class SealedStorage:
         thread.stop()
         if task is not None:
             await asyncio.wait([task])
-        await asyncio.wait([finishing, closing], timeout=CLOSE_S)
+        await asyncio.wait([finishing, closing], timeout=self._close_s)
         if not closing.done():
             finishing.cancel()  # nobody waits for the result of this task
             self._sealing.abandon()
@@ -200,7 +202,7 @@ class SealedStorage:
         """Seal the remaining rows, on the thread."""
         assert self._place is not None, "not open"
         self._place.check()
-        sealing.finish(CLOSE_S / 2)
+        sealing.finish(self._close_s / 2)
 
     def stats(self) -> dict[str, float]:
         """Return the numbers of the store, and those of sealing."""

@@ -54,8 +54,14 @@ class SealedStore:
         """Every event that was ever in a row. They are read before they are sealed."""
 
     def storage(self) -> SealedStorage:
+        """Return a storage that seals all rows before it closes, on a busy machine as well."""
         return SealedStorage(
-            self.plain(), self.settings, clock=self.clock, hook=self._hook, poll_s=0.001
+            self.plain(),
+            self.settings,
+            clock=self.clock,
+            hook=self._hook,
+            poll_s=0.001,
+            close_s=UNTIL_S,
         )
 
     def plain(self) -> SqliteOffsetStorage:
