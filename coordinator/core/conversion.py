@@ -13,7 +13,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -34,6 +34,7 @@ from groupkeeper.coordinator.core.consumer_records import (
     ClassicSession,
     ConsumerGroupRecord,
     ConsumerMemberFields,
+    PartitionEpochs,
     Partitions,
     SavedConsumerMember,
 )
@@ -63,6 +64,7 @@ from groupkeeper.protocol.consumer_protocol import (
     ConsumerAssignment,
     ConsumerProtocolError,
     MembersReader,
+    Subscription,
     encode_assignment,
     subscription_version,
 )
@@ -80,6 +82,20 @@ and one in reserve.
 NOTHING_ASSIGNED: Final = encode_assignment(ConsumerAssignment(0, {}))
 
 # --- classic group -> consumer group ---
+
+
+class _Converted(NamedTuple):
+    """A member of a classic group, as the member of a consumer group that it becomes."""
+
+    fields: ConsumerMemberFields
+    names: tuple[str, ...]
+    """The topics that it subscribes to."""
+    target: Partitions
+    """The partitions that the leader last assigned to it."""
+    reported: Partitions
+    """The partitions that it had when it last joined. Members with a cooperative assignor read on
+    while they join.
+    """
 
 
 @handles(ConsumerGroupHeartbeat, GroupType.CLASSIC)
@@ -180,21 +196,18 @@ def _upgraded(shard: ShardState, group: ClassicGroup) -> ConsumerGroupRecord | H
     except ConsumerProtocolError:
         return admission.absent(group.group_id)
     owned: dict[str, set[int]] = {}
-    for _, _, target in members:
-        for topic, numbers in target.items():
+    for each in members:
+        for topic, numbers in each.target.items():
             of_others = owned.setdefault(topic, set())
             if not of_others.isdisjoint(numbers):
                 # docs/spec/edge-cases.md#edge-120
                 return HeartbeatRefusal(ErrorCode.UNKNOWN_SERVER_ERROR, None)
             of_others.update(numbers)
-    return _whole(group, members)
+    return _whole(group, members, owned)
 
 
-def _consumer_members(
-    shard: ShardState, group: ClassicGroup
-) -> list[tuple[ConsumerMemberFields, tuple[str, ...], Partitions]]:
-    """Return the members of a classic group as members of a consumer group: their fields, the names
-    that they subscribe to, and their partitions.
+def _consumer_members(shard: ShardState, group: ClassicGroup) -> list[_Converted]:
+    """Return the members of a classic group as members of a consumer group.
 
     Raises ConsumerProtocolError in three cases: the bytes of a member are not those of the consumer
     protocol, its assignment has user data, or the members have too many topics and partitions.
@@ -223,59 +236,64 @@ def _consumer_members(
         if id(topics) not in sorted_lists:
             sorted_lists[id(topics)] = topics, tuple(sorted({*topics}))
         _, names = sorted_lists[id(topics)]
-        members.append(_consumer_member(shard, member, subscription.rack_id, names, assignment))
+        members.append(_consumer_member(shard, member, subscription, names, assignment))
     return members
 
 
 def _consumer_member(
     shard: ShardState,
     member: ClassicMember,
-    rack_id: str | None,
+    subscription: Subscription,
     names: tuple[str, ...],
     assignment: ConsumerAssignment,
-) -> tuple[ConsumerMemberFields, tuple[str, ...], Partitions]:
+) -> _Converted:
     by_name = shard.image.by_name
-    partitions: Partitions = {
+    target: Partitions = {
         by_name[topic].topic_id: tuple(sorted({*assignment.partitions[topic]}))
         for topic in sorted(assignment.partitions)
         if topic in by_name and assignment.partitions[topic]
+    }
+    reported: Partitions = {
+        by_name[topic].topic_id: _existing(numbers, by_name[topic].partitions)
+        for topic, numbers in subscription.owned_partitions.items()
+        if topic in by_name
     }
     protocols = tuple([ClassicProtocol(p.name, p.metadata) for p in member.protocols])
     fields = ConsumerMemberFields(
         member.member_id,
         member.group_instance_id,
-        rack_id,
+        subscription.rack_id,
         member.client.client_id,
         member.client.client_host,
         member.rebalance_timeout_ms,
         classic=ClassicSession(member.session_timeout_ms, protocols),
     )
-    return fields, names, partitions
+    return _Converted(fields, names, target, reported)
+
+
+def _existing(numbers: Sequence[int], partitions: int) -> tuple[int, ...]:
+    return tuple([number for number in numbers if 0 <= number < partitions])
 
 
 def _whole(
-    group: ClassicGroup,
-    members: Sequence[tuple[ConsumerMemberFields, tuple[str, ...], Partitions]],
+    group: ClassicGroup, members: Sequence[_Converted], owned: dict[str, set[int]]
 ) -> ConsumerGroupRecord:
+    """Return the record of the consumer group. ``owned`` has the partitions that the leader last
+    assigned, by topic id; the partitions that members must still give up are added.
+    """
     epoch = group.generation_id
     positions: dict[tuple[str, ...], int] = {}
-    saved = [
-        SavedConsumerMember(
-            fields,
-            positions.setdefault(names, len(positions)),
-            AssignedFields(
-                int(ReconciliationState.STABLE),
-                epoch,
-                epoch,
-                {
-                    topic: tuple([(number, epoch) for number in numbers])
-                    for topic, numbers in target.items()
-                },
-            ),
-            target,
-        )
-        for fields, names, target in members
-    ]
+    saved = []
+    for each in members:
+        revoking = _unacknowledged(each.reported, owned, epoch) if each.reported else {}
+        state = ReconciliationState.UNREVOKED_PARTITIONS if revoking else ReconciliationState.STABLE
+        assigned = {
+            topic: tuple([(number, epoch) for number in numbers])
+            for topic, numbers in each.target.items()
+        }
+        current = AssignedFields(int(state), epoch, epoch, assigned, revoking)
+        position = positions.setdefault(each.names, len(positions))
+        saved.append(SavedConsumerMember(each.fields, position, current, each.target))
     return ConsumerGroupRecord(
         group.group_id,
         epoch,
@@ -283,6 +301,27 @@ def _whole(
         subscriptions=tuple(positions),
         members=tuple(saved),
     )
+
+
+def _unacknowledged(
+    reported: Partitions, owned: dict[str, set[int]], epoch: int
+) -> PartitionEpochs:
+    """Return the partitions that a member had when it last joined, and that nobody has now. Add
+    them to ``owned``.
+
+    A cooperative leader assigns them to nobody until their member has joined again without them. If
+    they were free, the target of the conversion would give them to another member, while this one
+    may still read them. This happens in Kafka, where all members are Stable after a conversion
+    (ConsumerGroup.fromClassicGroup).
+    """
+    revoking: PartitionEpochs = {}
+    for topic in sorted(reported):
+        taken = owned.setdefault(topic, set())
+        numbers = {*reported[topic]}.difference(taken)
+        if numbers:
+            taken.update(numbers)
+            revoking[topic] = tuple([(number, epoch) for number in sorted(numbers)])
+    return revoking
 
 
 def _trial_refusal(
@@ -306,9 +345,11 @@ def _trial_refusal(
     refusal = admission.refusal(shard, trial, request, fields, converted_bytes)
     if refusal is not None:
         return refusal
-    # The partitions take more room in a consumer group than in a classic one.
-    added_bytes = trial.reserved_bytes - group.reserved_bytes
-    has_room = shard.admits_assignment(trial.reserved_bytes, added_bytes, len(group.members))
+    # The partitions take more room in a consumer group than in a classic one. And members may have
+    # to give up more than is assigned.
+    needed_bytes = max(trial.reserved_bytes, trial.assigned_bytes)
+    added_bytes = needed_bytes - group.reserved_bytes
+    has_room = shard.admits_assignment(needed_bytes, added_bytes, len(group.members))
     return None if has_room else admission.no_room()
 
 
@@ -406,9 +447,15 @@ def downgrade(shard: ShardState, group: Group, *, by_replacement: bool) -> bool:
     goes_on = by_replacement and group.state is GroupState.STABLE
     for deadline in group.deadlines():
         shard.deadlines.clear(deadline)
-    shard.record(to_record(trial), size_bytes)
+    record = to_record(trial)
+    if not goes_on:
+        # Nobody may read the partitions of the member that left. A load begins the rebalance again
+        # if a group has no leader. In Kafka the group is then Stable.
+        record = msgspec.structs.replace(record, leader_id=None)
+    shard.record(record, size_bytes)
     classic = _classic(shard, group.group_id)
     restore(classic)
+    classic.leader_id = trial.leader_id
     for member in classic.members.values():
         # ``restore`` sets only the chosen protocol, because a record has no others.
         classic.set_protocols(member, trial.members[member.member_id].protocols)

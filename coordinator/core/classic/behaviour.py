@@ -16,8 +16,9 @@ from groupkeeper.coordinator.core.work import Work, WorkOutcome
 def _loaded(shard: ShardState, group: ClassicGroup) -> None:
     """Make a group Stable or Empty after a load, and start the sessions of its members.
 
-    A group that is larger than ``group.max.size`` begins a rebalance. See
-    docs/spec/groups.md#restart.
+    A group that is larger than ``group.max.size`` begins a rebalance. So does a group without a
+    leader: it was a consumer group, and its members have not joined again since
+    (docs/spec/migration.md#downgrade). See docs/spec/groups.md#restart.
     """
     restore(group)
     group.subscribed_topics = rebalance.subscribed_topics(group)
@@ -25,6 +26,8 @@ def _loaded(shard: ShardState, group: ClassicGroup) -> None:
         shard.restart_session(member)
     if len(group.members) > shard.limits.group_max_size:
         rebalance.prepare(shard, group, "group_max_size", "")
+    elif group.members and group.leader_id is None:
+        rebalance.prepare(shard, group, "downgrade", "")
 
 
 def _resumed(shard: ShardState, group: ClassicGroup, stopped_ms: int) -> None:

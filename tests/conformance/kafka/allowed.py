@@ -672,7 +672,11 @@ DECISIONS: tuple[Decision, ...] = (
         "epoch. In Kafka the join of a static member, or of a member without topics, begins no "
         "epoch. Each member keeps the partitions of its last assignment. In Kafka it keeps none "
         "after an abandoned rebalance, and gets its target after a downgrade, so two members may "
-        "read one partition.",
+        "read one partition. It also keeps what it must still give up: the partitions that it "
+        "reported with its last join and that nobody was assigned. In Kafka these go to others at "
+        "once. If we fail over before the members of a downgraded group have joined again, they "
+        "rebalance again. In Kafka the group is then Stable, and nobody reads the partitions of "
+        "the member that left.",
         (
             _rule(
                 "a_member_waits_while_a_static_one_is_replaced",
@@ -713,6 +717,20 @@ DECISIONS: tuple[Decision, ...] = (
                 r"groups\.members\.assignment\.topic_partitions",
                 _kafkas_alone,
             ),
+            *[
+                _rule(
+                    "a_cooperative_member_has_not_yet_joined_without_what_it_must_give_up",
+                    "consumer_group_heartbeat consumer_group_describe",
+                    *rule,
+                )
+                for rule in (
+                    (r"(groups\.members\.)?assignment\.topic_partitions", _kafkas_alone),
+                    (
+                        r"groups\.members\.assignment\.topic_partitions\.partitions",
+                        _all_not_half,
+                    ),
+                )
+            ],
         ),
     ),
     Decision(

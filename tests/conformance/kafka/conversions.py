@@ -211,6 +211,22 @@ def a_group_that_has_just_become_classic_becomes_a_consumer_group_again(case: Ca
 
 
 @edge()
+def a_cooperative_member_has_not_yet_joined_without_what_it_must_give_up(case: Case) -> None:
+    """It may still read these partitions. The leader has assigned them to nobody."""
+    (first,) = classic_group(case, EVERYTHING)
+    second = case.person("second")
+    case.enter(second)
+    case.join(first, protocols=subscribed(*EVERYTHING))
+    case.wait_for(second)
+    case.sync(second)
+    case.sync(first, {first: classic_assignment(EVERYTHING[6:], b"")})
+    a = Member(case, "a")
+    a.join()
+    look(case)
+    case.heartbeat(first)
+
+
+@edge()
 def a_static_member_changes_its_protocol_under_its_own_id(case: Case) -> None:
     a = Member(case, "a", instance="i")
     a.join()

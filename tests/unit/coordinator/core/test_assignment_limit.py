@@ -14,7 +14,7 @@ from groupkeeper.coordinator.core.groups.census import (
 )
 from tests.helpers.core.consumer_members import ConsumerStub, settle
 from tests.helpers.core.invariants import check
-from tests.helpers.core.mixed_groups import assigned, classic_group
+from tests.helpers.core.mixed_groups import assigned, classic_group, subscribed
 from tests.helpers.core.shard_driver import Call, ShardDriver, TopicInfo, a_member, completing
 
 BOUND = 2 * LARGE_ASSIGNMENT_BYTES
@@ -361,4 +361,20 @@ def test_a_classic_group_of_small_members_is_converted_where_no_room_is_left() -
     assert SMALL_ASSIGNMENT_BYTES < needed <= 4 * SMALL_ASSIGNMENT_BYTES
     driver.shard.census.max_metadata_bytes = 0
     assert ConsumerStub(driver, "new").join().error is ErrorCode.NONE
+    check(driver.shard)
+
+
+def test_partitions_that_a_converted_member_must_give_up_need_room_too() -> None:
+    driver = ShardDriver(image=TopicImage.of(TopicInfo("orders", f"{1:022}", 1_000)))
+    member = a_member(driver, protocols=subscribed(*range(1_000)))
+    completing(driver, member)
+    member.sync({member.member_id: assigned()}, protocol_type="consumer")
+    census = driver.shard.census
+    census.max_metadata_bytes = 15_000  # enough for the metadata
+    refused = ConsumerStub(driver, "new").join()
+    assert refused.error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert member.heartbeat().error is ErrorCode.NONE
+    census.max_metadata_bytes = 1_000_000
+    assert ConsumerStub(driver, "new").join().error is ErrorCode.NONE
+    assert driver.shard.groups["g"].assigned_bytes > 15_000
     check(driver.shard)

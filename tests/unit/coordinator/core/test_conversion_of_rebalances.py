@@ -20,6 +20,7 @@ from tests.helpers.core.consumer_members import ConsumerStub, describe_consumer
 from tests.helpers.core.mixed_groups import (
     assigned,
     classic_group,
+    mixed,
     partitions_of,
     rejoin,
     subscribed,
@@ -117,7 +118,110 @@ def test_a_downgrade_shows_the_targets_while_the_group_rebalances(driver) -> Non
     assert first.heartbeat().error is not NONE
 
 
+def revoking(driver: ShardDriver) -> tuple[MemberStub, MemberStub]:
+    """Return the members of a Stable classic group with a cooperative assignor. The first one has
+    all partitions, and was told to give up one half. The leader has assigned this half to nobody.
+    """
+    (first,) = classic_group(driver, assigned(*ALL))
+    second = a_member(driver, protocols=subscribed())
+    waiting = second.join()
+    first.joined(rejoin(first, *ALL))
+    second.joined(waiting)
+    told = {first.member_id: assigned(*range(6)), second.member_id: assigned()}
+    assert partitions_of(first.sync(told)) == {*range(6)}
+    assert partitions_of(second.sync()) == set()
+    assert driver.state() == "Stable"
+    return first, second
+
+
+def test_partitions_that_a_cooperative_member_must_give_up_wait_for_its_next_join(driver) -> None:
+    first, second = revoking(driver)
+    new = ConsumerStub(driver, "new")
+    assert new.join().error is NONE
+    assert new.partitions() == set()
+    driver.advance(1_000)
+    new.acknowledge()
+    assert new.partitions() == set()
+    assert first.heartbeat().error is ErrorCode.REBALANCE_IN_PROGRESS
+    rejoin(second)
+    assert partitions_of(second.sync()) == set()
+    rejoin(first, *range(6))
+    new.acknowledge()
+    assert new.partitions()
+    rejoin(first)
+    assert followed(driver, new, first, second) == ALL
+
+
+def test_they_wait_even_if_the_group_rebalances_again_or_the_coordinator_restarts(driver) -> None:
+    first, second = revoking(driver)
+    second.leave()
+    assert driver.state() == "PreparingRebalance"
+    new = ConsumerStub(driver, "new")
+    assert new.join().error is NONE
+    assert new.partitions() == set()
+    driver.reload()
+    new.acknowledge()
+    assert new.partitions() == set()
+    rejoin(first)
+    assert followed(driver, new, first) == ALL
+
+
+def test_a_member_that_has_not_synced_keeps_what_it_read(driver) -> None:
+    (first,) = classic_group(driver, assigned(*ALL))
+    second = a_member(driver, protocols=subscribed())
+    waiting = second.join()
+    first.joined(rejoin(first, *ALL))
+    second.joined(waiting)
+    assert first.leads
+    first.sync({first.member_id: assigned(*range(6)), second.member_id: assigned(6, 7)})
+    new = ConsumerStub(driver, "new")
+    assert new.join().error is NONE
+    has = {m.member_id: m.assignment for m in describe_consumer(driver).members}
+    assert has[second.member_id][0][2] == (6, 7), "an eager leader assigned them"
+    assert has[first.member_id][0][2] == (*range(6), *range(8, 12))
+
+
+def test_what_two_members_report_has_one_owner(driver) -> None:
+    members = [a_member(driver, protocols=subscribed(3, 4, 12, -1)) for _ in range(2)]
+    first, second = completing(driver, *members)
+    leader, other = (first, second) if first.leads else (second, first)
+    leader.sync({leader.member_id: assigned(4), other.member_id: assigned()})
+    assert other.sync().error is NONE
+    new = ConsumerStub(driver, "new")
+    assert new.join().error is NONE
+    has = {m.member_id: m.assignment for m in describe_consumer(driver).members}
+    owned = [n for each in members for _, _, numbers in has[each.member_id] for n in numbers]
+    assert sorted(owned) == [3, 4], "partitions that do not exist have no owner"
+
+
 # --- nothing stays unread ---
+
+
+@pytest.mark.parametrize("from_fold", [False, True])
+def test_the_rebalance_of_a_downgrade_begins_again_after_a_restart(driver, from_fold) -> None:
+    """No record names the member that left, so no session ends."""
+    consumer, classic = mixed(driver)
+    consumer.leave()
+    driver.reload(from_fold=from_fold)
+    assert driver.state() == "PreparingRebalance"
+    assert classic.heartbeat().error is ErrorCode.REBALANCE_IN_PROGRESS
+    classic.joined(rejoin(classic))
+    assert classic.leads
+    classic.sync({classic.member_id: assigned(*ALL)})
+    driver.reload()
+    assert driver.state() == "Stable"
+
+
+def test_a_downgrade_without_a_rebalance_begins_none_after_a_restart(driver) -> None:
+    consumer = ConsumerStub(driver, "a", instance_id="i")
+    consumer.join()
+    classic = a_member(driver, instance_id="i")
+    rejoin(classic)
+    assert driver.list_groups()["g"].group_type == "classic"
+    assert driver.state() == "Stable"
+    driver.reload()
+    assert driver.state() == "Stable"
+    assert classic.heartbeat().error is NONE
 
 
 def test_the_partitions_of_a_member_that_left_are_read(driver) -> None:
