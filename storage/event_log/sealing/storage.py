@@ -64,7 +64,6 @@ class SealedStorage:
         clock: Callable[[], int] = wall_clock_ms,
         hook: Hook = no_hook,
         poll_s: float = POLL_S,
-        close_s: float = CLOSE_S,
         in_process: bool = True,
     ) -> None:
         """Wrap the store without opening it.
@@ -92,7 +91,8 @@ class SealedStorage:
         self._clock = clock
         self._hook = hook
         self._poll_s = poll_s
-        self._close_s = close_s
+        self.close_s = CLOSE_S
+        """How long a close may seal. Tests set more, because a busy machine needs more."""
         self._address = None if in_process else self._source.address
         """Where the process that seals finds the rows; None if a thread seals."""
         self._place: LogPlace | None = None
@@ -189,7 +189,7 @@ class SealedStorage:
         thread.stop()
         if task is not None:
             await asyncio.wait([task])
-        await asyncio.wait([finishing, closing], timeout=self._close_s)
+        await asyncio.wait([finishing, closing], timeout=self.close_s)
         if not closing.done():
             finishing.cancel()  # nobody waits for the result of this task
             self._sealing.abandon()
@@ -202,7 +202,7 @@ class SealedStorage:
         """Seal the remaining rows, on the thread."""
         assert self._place is not None, "not open"
         self._place.check()
-        sealing.finish(self._close_s / 2)
+        sealing.finish(self.close_s / 2)
 
     def stats(self) -> dict[str, float]:
         """Return the numbers of the store, and those of sealing."""

@@ -55,14 +55,11 @@ class SealedStore:
 
     def storage(self) -> SealedStorage:
         """Return a storage that seals all rows before it closes, on a busy machine as well."""
-        return SealedStorage(
-            self.plain(),
-            self.settings,
-            clock=self.clock,
-            hook=self._hook,
-            poll_s=0.001,
-            close_s=UNTIL_S,
+        storage = SealedStorage(
+            self.plain(), self.settings, clock=self.clock, hook=self._hook, poll_s=0.001
         )
+        storage.close_s = UNTIL_S
+        return storage
 
     def plain(self) -> SqliteOffsetStorage:
         """Return a storage of the same file that does not seal."""
