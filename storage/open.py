@@ -354,7 +354,7 @@ def read_events(
 
 def url_error(url: str) -> str | None:
     """Return the reason why a URL has no backend; None if it has one."""
-    if url == MEMORY or (url.startswith(SQLITE) and len(url) > len(SQLITE)):
+    if url == MEMORY or (url.startswith(SQLITE) and _names_file(url.removeprefix(SQLITE))):
         return None
     if scheme_of(url) in _POSTGRES:
         return _postgres_error(url)
@@ -375,6 +375,10 @@ def url_error(url: str) -> str | None:
         "consul://HOST:PORT, kafka://HOST:PORT/TOPIC or memory:"
     )
     return f"storage.url: {_without_user(url)!r} names no storage; {known}"
+
+
+def _names_file(path: str) -> bool:
+    return bool(Path(path).name) and "\0" not in path
 
 
 def without_password(url: str) -> str:

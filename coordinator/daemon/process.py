@@ -147,9 +147,10 @@ def bind(address: HostPort, setting: str) -> socket.socket:
         found = socket.getaddrinfo(
             address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # UnicodeError: the form of the name is wrong
+        reason = getattr(error, "strerror", None) or "not a name of a host"
         raise StartFailed(
-            f"{setting} = {address}: the host is unknown ({error.strerror}); "
+            f"{setting} = {address}: the host is unknown ({reason}); "
             "name an address of this machine"
         ) from None
     family, kind, protocol, _, where = found[0]
