@@ -170,6 +170,14 @@ def test_a_write_of_sqlite_that_finds_no_room_says_what_to_do(tmp_path: Path) ->
         explained(lambda: failing(sqlite3.SQLITE_FULL), tmp_path / "store.db")
 
 
+def test_a_directory_that_this_user_may_not_write_is_named_with_what_to_do(tmp_path: Path) -> None:
+    """SQLite cannot create the write-ahead log of a stopped store there."""
+    with pytest.raises(
+        StorageError, match=r"store\.db: .*let this user write to it and to its dir"
+    ):
+        explained(lambda: failing(sqlite3.SQLITE_READONLY), tmp_path / "store.db")
+
+
 @pytest.mark.parametrize("number", FULL)
 def test_a_disk_is_full_where_a_few_pages_find_no_room(
     tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch

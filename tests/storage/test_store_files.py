@@ -352,6 +352,27 @@ async def test_a_file_that_finds_no_room_is_a_busy_store(
     await stored(path)
 
 
+async def test_an_index_that_this_user_may_not_open_is_named(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The database itself can be written, so its name would lead nowhere."""
+    await stored(path)
+    index = beside(path, "-shm")
+    index.write_bytes(bytes(32_768))
+    opens = os.open
+
+    def forbidden(name: Path, *arguments: int) -> int:
+        if Path(name) == index:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(name))
+        return opens(name, *arguments)
+
+    with monkeypatch.context() as disk:
+        disk.setattr(os, "open", forbidden)
+        with pytest.raises(StorageError, match=r"store\.db-shm: cannot be opened \(Permission"):
+            await SqliteOffsetStorage(path).open(IDENTITY)
+    await stored(path)
+
+
 def test_a_lock_that_cannot_be_is_told_and_leaves_no_descriptor(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -54,6 +54,10 @@ def explained(work: Callable[[], _T], path: Path) -> _T:
                 f"{path}: {error}; restore the last backup: delete {path.name}-wal and "
                 f"{path.name}-shm, which belong to the damaged file, and put the copy in its place"
             ) from error
+        if code == sqlite3.SQLITE_READONLY:
+            raise StorageError(
+                f"{path}: {error}; let this user write to it and to its directory"
+            ) from error
         raise StorageError(f"{path}: {error}") from error
 
 

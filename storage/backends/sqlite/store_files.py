@@ -122,7 +122,7 @@ class StoreFiles:
                 _log.warning("wal_set_aside", path=str(self._wal), renamed_to=aside.name)
             complete.unmark(descriptor)
         except OSError as error:
-            raise cannot_open(self._path, error) from error
+            raise cannot_open(Path(error.filename or self._path), error) from error
 
     def _refuse_user_of_other_file(self, is_stale: bool) -> None:
         """Raise StoreBusy if another process, like a shell of an operator, still uses the files of
