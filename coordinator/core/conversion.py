@@ -79,6 +79,11 @@ JOIN_RECORDS: Final = 4
 """The number of small records that a join may add: the epoch, the target, the member's partitions,
 and one in reserve.
 """
+STICKY_ASSIGNORS: Final = frozenset({"sticky", "cooperative-sticky"})
+"""Classic assignors whose data says only what a member was assigned, and in which generation. A
+member needs it from no one. The leaders of some clients, such as librdkafka, put the data of each
+member into its assignment.
+"""
 NOTHING_ASSIGNED: Final = encode_assignment(ConsumerAssignment(0, {}))
 
 # --- classic group -> consumer group ---
@@ -210,7 +215,8 @@ def _consumer_members(shard: ShardState, group: ClassicGroup) -> list[_Converted
     """Return the members of a classic group as members of a consumer group.
 
     Raises ConsumerProtocolError in three cases: the bytes of a member are not those of the consumer
-    protocol, its assignment has user data, or the members have too many topics and partitions.
+    protocol, its assignment has user data (except that of ``STICKY_ASSIGNORS``), or the members
+    have too many topics and partitions.
     """
     members = []
     reader = MembersReader()
@@ -230,7 +236,7 @@ def _consumer_members(shard: ShardState, group: ClassicGroup) -> list[_Converted
         subscription_version(member.protocols[0].metadata)
         told = by_id.get(member.member_id) or by_instance.get(member.group_instance_id)
         assignment = reader.assignment(told or NOTHING_ASSIGNED)
-        if assignment.user_data:
+        if assignment.user_data and group.protocol_name not in STICKY_ASSIGNORS:
             raise ConsumerProtocolError("an assignor keeps data of its own")
         topics = subscription.topics
         if id(topics) not in sorted_lists:

@@ -214,11 +214,12 @@ def test_ten_members_roll_to_the_new_protocol_and_back(server, hosts, library, a
     end(server, members, gone)
 
 
+@pytest.mark.parametrize("assignor", ["range", "cooperative-sticky"])
 @pytest.mark.parametrize("library", ["librdkafka", "java"])
-def test_a_roll_that_waits_for_nobody_loses_no_offset(server, hosts, library) -> None:
+def test_a_roll_that_waits_for_nobody_loses_no_offset(server, hosts, library, assignor) -> None:
     """A member that is behind when the group becomes classic loses its partitions, as with Kafka:
     its epoch is no generation of the classic group."""
-    members, gone = _roll(server, hosts, library, "range", is_patient=False)
+    members, gone = _roll(server, hosts, library, assignor, is_patient=False)
     failures = [member.events("failed") for member in (*members, *gone)]
     assert not any(failures), failures
     end(server, members, gone)

@@ -163,9 +163,21 @@ CONSUMERS: Final = (
     ),
     Named(
         CONVERSION,
-        "        if assignment.user_data:\n",
+        "        if assignment.user_data and group.protocol_name not in STICKY_ASSIGNORS:\n",
         "        if assignment.user_data and not member.assignment:\n",
         "a group whose assignor keeps data of its own is converted, and loses it",
+    ),
+    Named(
+        CONVERSION,
+        "_unacknowledged(each.reported, owned, epoch) if each.reported else {}\n",
+        "{}\n",
+        "a conversion gives others what a cooperative member has not given up yet",
+    ),
+    Named(
+        CONVERSION,
+        "        record = msgspec.structs.replace(record, leader_id=None)\n",
+        "        pass\n",
+        "a restart after a downgrade ends the rebalance, and partitions stay unread",
     ),
     Named(
         CONVERSION,

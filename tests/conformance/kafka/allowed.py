@@ -841,6 +841,43 @@ DECISIONS: tuple[Decision, ...] = (
             ),
         ),
     ),
+    Decision(
+        "Data of a sticky assignor is ignored",
+        "ConsumerGroupHeartbeat",
+        "all",
+        "the answer to a join",
+        "The leader of a classic group may put user data into assignments. A group with such data "
+        "is not converted, because its assignor may need the data. But the data of the assignors "
+        "`sticky` and `cooperative-sticky` says only what each member was assigned. librdkafka "
+        "sends it from the second rebalance on. Kafka then answers GROUP_ID_NOT_FOUND, which is "
+        "fatal to the new client. We convert the group.",
+        (
+            _rule(
+                "a_cooperative_leader_puts_the_data_of_a_member_into_its_assignment",
+                "consumer_group_heartbeat",
+                "error_code",
+                _is(69, 0),
+            ),
+            _rule(
+                "a_cooperative_leader_puts_the_data_of_a_member_into_its_assignment",
+                "consumer_group_heartbeat",
+                "error_message",
+                _kafkas_alone,
+            ),
+            _rule(
+                "a_cooperative_leader_puts_the_data_of_a_member_into_its_assignment",
+                "consumer_group_heartbeat",
+                "member_id|assignment",
+                _ours_alone,
+            ),
+            _rule(
+                "a_cooperative_leader_puts_the_data_of_a_member_into_its_assignment",
+                "consumer_group_heartbeat",
+                "member_epoch|heartbeat_interval",
+                lambda kafka, ours: kafka == 0 < ours,
+            ),
+        ),
+    ),
 )
 """In the order of docs/understand/differences.md, which numbers them."""
 

@@ -226,6 +226,16 @@ def a_cooperative_member_has_not_yet_joined_without_what_it_must_give_up(case: C
     case.heartbeat(first)
 
 
+@edge(100)
+def a_cooperative_leader_puts_the_data_of_a_member_into_its_assignment(case: Case) -> None:
+    classic = case.person("classic")
+    metadata = encode_subscription(Subscription(1, [TOPIC], b"sticky", {}))
+    case.enter(classic, protocols=[("cooperative-sticky", metadata)])
+    assignment = classic_assignment(EVERYTHING, b"sticky")
+    case.sync(classic, {classic: assignment}, protocol_name="cooperative-sticky")
+    Member(case, "a").join()
+
+
 @edge()
 def a_static_member_changes_its_protocol_under_its_own_id(case: Case) -> None:
     a = Member(case, "a", instance="i")

@@ -53,6 +53,20 @@ def test_a_partition_that_one_member_got_twice_counts_once(driver) -> None:
     assert member.heartbeat().error is ErrorCode.REBALANCE_IN_PROGRESS
 
 
+@pytest.mark.parametrize(
+    ("assignor", "error"),
+    [("sticky", NONE), ("cooperative-sticky", NONE), ("range", ABSENT), ("own", ABSENT)],
+)
+def test_only_the_data_of_a_sticky_assignor_is_ignored(driver, assignor: str, error) -> None:
+    """librdkafka puts the data of each member into its assignment."""
+    (protocol,) = subscribed()
+    member = a_member(driver, protocols=(JoinProtocol(assignor, protocol.metadata),))
+    completing(driver, member)
+    told = {member.member_id: assigned(*range(12), user_data=b"data")}
+    assert member.sync(told, protocol_type="consumer").error is NONE
+    assert ConsumerStub(driver, "new").join().error is error
+
+
 def test_a_group_with_more_names_than_can_be_read_at_once_is_not_converted(driver) -> None:
     first, second = (a_member(driver, protocols=of_many_topics(60_000)) for _ in range(2))
     for member in completing(driver, first, second):
