@@ -397,8 +397,10 @@ class MixedLiver:
     def classic_join(self, act: MixedAct, speaker: Speaker) -> None:
         if speaker.instance and self._others_wait(speaker):
             return  # docs/understand/differences.md#a-conversion-shares-out-every-partition-once
-        owned = tuple(range(act.variant % 5)) if act.owned == "part" else ()
         known = [member["member_id"] for member in self.described.get("members", [])]
+        # A conversion of a classic group to whose leader a member reports partitions may differ, see
+        # docs/understand/differences.md#a-conversion-shares-out-every-partition-once
+        owned = tuple(range(act.variant % 5)) if act.owned == "part" and known else ()
         answer = speaker.classic_join(
             act.variant % 4, owned, under_own_id=act.variant % 5 == 1 and speaker.id in known
         )
