@@ -398,7 +398,7 @@ class MixedLiver:
         if speaker.instance and self._others_wait(speaker):
             return  # docs/understand/differences.md#a-conversion-shares-out-every-partition-once
         known = [member["member_id"] for member in self.described.get("members", [])]
-        # A conversion of a classic group to whose leader a member reports partitions may differ, see
+        # A classic group in which a member reports partitions may be converted differently, see
         # docs/understand/differences.md#a-conversion-shares-out-every-partition-once
         owned = tuple(range(act.variant % 5)) if act.owned == "part" and known else ()
         answer = speaker.classic_join(
