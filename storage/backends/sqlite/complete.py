@@ -87,6 +87,16 @@ def refuse_stale_wal(path: Path) -> None:
         )
 
 
+def unused_name(path: Path, ending: str) -> Path:
+    """Return a name that no file has: the path with this ending, and a number if it is needed."""
+    found = path.with_name(path.name + ending)
+    number = 1
+    while found.exists():
+        number += 1
+        found = path.with_name(f"{path.name}{ending}{number}")
+    return found
+
+
 def _has_wal(path: Path) -> bool:
     try:
         real = path.resolve()  # SQLite follows symbolic links, too

@@ -18,6 +18,7 @@ from typing import Final
 import structlog
 
 from groupkeeper.storage.backends.sqlite import complete
+from groupkeeper.storage.backends.sqlite.cut_log import is_cut
 from groupkeeper.storage.backends.sqlite.failed_sync import read_wal_from_disk
 from groupkeeper.storage.backends.sqlite.tables import MIGRATIONS, file_bytes, refuse_newer_version
 from groupkeeper.storage.base import StorageError, StoreBusy, StoreGivenUp, StoreRefused
@@ -97,7 +98,7 @@ class StoreFiles:
         }
         self._bytes = self._database.status.st_size
         """The largest known size of the database. Only a VACUUM shrinks it, and we execute none."""
-        self._has_other_content = False
+        self._has_other_content = self._is_log_cut = False
 
     def begin(self) -> None:
         """Rename a write-ahead log that belongs to another file of this name, and remove the mark
@@ -116,7 +117,7 @@ class StoreFiles:
             is_stale = is_complete and file_bytes(self._wal) > 0
             self._refuse_user_of_other_file(is_stale)
             if is_stale:
-                aside = _unused_name(self._wal, ".stale")
+                aside = complete.unused_name(self._wal, ".stale")
                 os.rename(self._wal, aside)
                 self._sync_directory()  # before the mark is removed
                 _log.warning("wal_set_aside", path=str(self._wal), renamed_to=aside.name)
@@ -239,11 +240,14 @@ class StoreFiles:
                 raise StoreRefused(self._lost)
 
     def refuse_overwritten(self) -> None:
-        """Raise StoreRefused, now and later, because another database was copied over this one."""
+        """Raise StoreRefused, now and later, because another database was copied over this one, or
+        the write-ahead log was cut.
+        """
+        what = f"{self._wal}: was cut" if self._is_log_cut else f"{self._path}: was overwritten"
         self.give_up(
-            f"{self._path}: was overwritten while this process used it. Nothing is acknowledged "
-            f"any more. Stop this process, put a backup in the place of {self._path.name}, "
-            f"delete {self._wal.name}, then start again"
+            f"{what} while this process used it. Nothing is acknowledged any more. Stop this "
+            f"process, put a backup in the place of {self._path.name}, delete {self._wal.name}, "
+            "then start again"
         )
         self.refuse_if_lost()
 
@@ -256,14 +260,16 @@ class StoreFiles:
             self.refuse_overwritten()
 
     def has_other_content(self) -> bool:
-        """Return True if somebody copied another file over the database: it has become shorter, or
-        has the mark of a complete file, which a start removes.
+        """Return True if somebody copied another file over the database (it has become shorter, or
+        has the mark of a complete file, which a start removes), or has cut the write-ahead log.
         """
         descriptor, known = self._database.descriptor, self._bytes
         with suppress(OSError):  # the next check finds out why
             self._bytes = os.fstat(descriptor).st_size
             if self._bytes < known or complete.is_complete(descriptor):
                 self._has_other_content = True
+            if is_cut(self._wal, self._found.get(self._wal), self._index, self._database.identity):
+                self._has_other_content = self._is_log_cut = True
         return self._has_other_content
 
     def _what_to_do(self, path: Path) -> str:
@@ -293,16 +299,6 @@ class StoreFiles:
         """Release the locks. Close the writer's connection first."""
         self._database.release()
         self._lock.release()
-
-
-def _unused_name(path: Path, ending: str) -> Path:
-    """Return a name that no file has: the path with this ending, and a number if it is needed."""
-    found = path.with_name(path.name + ending)
-    number = 1
-    while found.exists():
-        number += 1
-        found = path.with_name(f"{path.name}{ending}{number}")
-    return found
 
 
 def _difference(path: Path, identity: FileIdentity) -> str:
