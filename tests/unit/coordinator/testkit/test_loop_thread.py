@@ -139,6 +139,8 @@ def test_an_end_that_is_interrupted_goes_on_and_another_waits_for_it():
     thread = thread_with_a_loop(at_end)
     waiting = threading.main_thread().ident
     assert waiting is not None
+    # A shell starts background jobs with SIGINT ignored, and Python leaves it so.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def interrupt() -> None:
         begun.wait(ENOUGH_S)
@@ -146,10 +148,13 @@ def test_an_end_that_is_interrupted_goes_on_and_another_waits_for_it():
 
     interrupting = threading.Thread(target=interrupt)
     interrupting.start()
-    with pytest.raises(KeyboardInterrupt):
-        thread.end()
-    interrupting.join()
-    may_end.set()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            thread.end()
+    finally:
+        signal.signal(signal.SIGINT, before)
+        interrupting.join()
+        may_end.set()
     thread.end()
     assert not thread.runs
     assert "of a test" not in [alive.name for alive in threading.enumerate()]
