@@ -51,6 +51,7 @@ class ClassicClient:
     """One consumer of the classic protocol. It keeps trying until it is stopped."""
 
     pattern = None
+    assignor = "range"
 
     def __init__(
         self,
@@ -124,9 +125,9 @@ class ClassicClient:
                 while True:
                     await self._work()
             except Rejoin:
-                self._abandon()
+                self._end_generation()
             except Disconnected:
-                self._abandon()
+                self._end_generation()
                 await asyncio.sleep(self.world.random.uniform(0.1, 1.0))
 
     async def _ask(self, request: Any) -> Any:
@@ -137,13 +138,13 @@ class ClassicClient:
 
     async def _join(self) -> None:
         self._is_changed = False
-        metadata = encode_subscription(Subscription(1, [*self.topics]))
+        metadata = encode_subscription(self._subscription())
         request = JoinGroup(
             self.group_id,
             self.member_id,
             self.instance_id,
             "consumer",
-            (JoinProtocol("range", metadata),),
+            (JoinProtocol(self.assignor, metadata),),
             SESSION_MS,
             REBALANCE_MS,
             self.world.mint("member"),
@@ -167,7 +168,7 @@ class ClassicClient:
             self.member_id,
             self.instance_id,
             "consumer",
-            "range",
+            self.assignor,
             self._share_out(),
             self._client,
         )
@@ -176,14 +177,21 @@ class ClassicClient:
         if result.assignment:
             by_name = self.world.topics_by_name()
             found = decode_assignment(result.assignment).partitions
-            new = {
-                (by_name[t].topic_id, n)
-                for t, parts in found.items()
-                if t in by_name
-                for n in parts
-            }
-            self.world.took(self, new)
-            self.held = new
+            await self._take(
+                {
+                    (by_name[t].topic_id, n)
+                    for t, parts in found.items()
+                    if t in by_name
+                    for n in parts
+                }
+            )
+
+    def _subscription(self) -> Subscription:
+        return Subscription(1, [*self.topics])
+
+    async def _take(self, assigned: Held) -> None:
+        self.world.took(self, assigned)
+        self.held = assigned
 
     def _share_out(self) -> tuple[tuple[str, bytes], ...]:
         """As a leader, assign the partitions of each topic in turns."""
@@ -235,6 +243,10 @@ class ClassicClient:
             assert code in JOIN_AGAIN or code in RETRIABLE, code
             await asyncio.sleep(self.world.random.uniform(0.1, 0.5))
         raise Rejoin
+
+    def _end_generation(self) -> None:
+        """Prepare for the next join."""
+        self._abandon()
 
     def _abandon(self) -> None:
         self.world.released(self, self.held)

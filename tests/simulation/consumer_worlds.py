@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
 
 import pytest
 
@@ -29,33 +31,34 @@ SUBSCRIPTIONS: tuple[tuple[tuple[str, ...], str | None], ...] = (
 )
 
 
+Life: TypeAlias = Callable[[ConsumerWorld], Awaitable[None]]
+"""What happens in a world before its peace."""
+
+
 def run_consumer_world(seed: int) -> Counter[str]:
     """Run the world of a seed. Return how often each answer and fault happened.
 
     Raises AssertionError if something did not hold, and EndlessError if it never ended.
     """
+    return run_life(ConsumerWorld(seed), _life)
+
+
+def run_life(world: ConsumerWorld, life: Life) -> Counter[str]:
+    """Run a world: a life, then peace, then the last checks. Returns and raises what
+    ``run_consumer_world`` does.
+    """
     with pytest.MonkeyPatch.context() as patch:
-        world = ConsumerWorld(seed)
         if world.computes_elsewhere:
             patch.setattr(assignment_work, "LARGE_US", -1)
         if world.follows_later:
             patch.setattr(follow_work, "LARGE_BYTES", 0)
             patch.setattr(rebalance, "MANY_NAMES", 0)
-        return run_virtual(_run(world), MOST_TURNS)
+        return run_virtual(_run(world, life), MOST_TURNS)
 
 
-async def _run(world: ConsumerWorld) -> Counter[str]:
-    random = world.random
+async def _run(world: ConsumerWorld, life: Life) -> Counter[str]:
     await world.start()
-    for number in range(GROUPS):
-        for position in range(random.randrange(1, 5)):
-            _add(world, f"group-{number}", f"static-{number}" if position == 0 else None)
-    for number in range(ROUNDS):
-        if world.replaces_last and number == ROUNDS // 2:
-            await _replace_last(world)
-        await asyncio.sleep(random.choice((0.1, 2.0, 10.0, 60.0)) * random.random())
-        await _trouble(world)
-        world.check()
+    await life(world)
     world.is_at_peace, world.trouble = True, 0.0
     await _replace_fenced(world)
     await asyncio.sleep(PEACE_S)
@@ -66,6 +69,19 @@ async def _run(world: ConsumerWorld) -> Counter[str]:
     await world.check_stored()
     world.check()
     return world.seen
+
+
+async def _life(world: ConsumerWorld) -> None:
+    random = world.random
+    for number in range(GROUPS):
+        for position in range(random.randrange(1, 5)):
+            _add(world, f"group-{number}", f"static-{number}" if position == 0 else None)
+    for number in range(ROUNDS):
+        if world.replaces_last and number == ROUNDS // 2:
+            await _replace_last(world)
+        await asyncio.sleep(random.choice((0.1, 2.0, 10.0, 60.0)) * random.random())
+        await _trouble(world)
+        world.check()
 
 
 def _add(world: ConsumerWorld, group_id: str, instance_id: str | None = None) -> None:

@@ -24,6 +24,7 @@ from typing import NamedTuple
 from tests.helpers.daemon.asked_numbers import RefusedError, as_minutes, whole_number
 from tests.simulation import worlds
 from tests.simulation.consumer_worlds import run_consumer_world
+from tests.simulation.rolling_worlds import run_rolling_world
 from tests.simulation.seeds import IN_TESTS
 from tests.simulation.worlds import Figures, be_quiet
 
@@ -45,13 +46,16 @@ class Report(NamedTuple):
 
 
 def run_world(seed: int) -> Figures:
-    """Run the world of a seed. For some seeds, also run a world of consumer groups, or a world over
-    SQLite whose disk fails to sync.
+    """Run the world of a seed. For some seeds, also run a world of consumer groups, of groups that
+    roll between the protocols, or one over SQLite whose disk fails to sync.
     """
     figures = worlds.run_world(seed)
     if seed % CONSUMERS_EVERY == 0:
         for what, number in run_consumer_world(seed).items():
             figures.faults[f"{what} (consumer groups)"] += number
+    if seed % CONSUMERS_EVERY == 2:
+        for what, number in run_rolling_world(seed).items():
+            figures.faults[f"{what} (rolls)"] += number
     if seed % FAILING_DISK_EVERY == 1:
         for what, number in worlds.run_world(seed, "failing disk").faults.items():
             figures.faults[f"{what} (failing disk)"] += number
