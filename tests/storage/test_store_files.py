@@ -509,9 +509,13 @@ async def test_a_shorter_file_that_is_copied_over_the_database_is_noticed(
     await storage.close()
 
 
-@pytest.mark.parametrize(("size", "is_noticed"), [(4_096, True), (0, True), (0, False)])
+@pytest.mark.parametrize("is_noticed", [True, False])
+@pytest.mark.parametrize(
+    ("size", "is_written_on"),
+    [(0, True), (32, True), (4_096, True), (12_000, True), (4_096, False)],
+)
 async def test_a_write_ahead_log_that_is_cut_is_noticed(
-    path: Path, size: int, is_noticed: bool
+    path: Path, size: int, *, is_written_on: bool, is_noticed: bool
 ) -> None:
     """Commits were acknowledged after it, and a stop wrote its empty pages into the database."""
     storage = SqliteOffsetStorage(path)
@@ -521,7 +525,7 @@ async def test_a_write_ahead_log_that_is_cut_is_noticed(
     for offset in range(8, 20):
         await owner.append(0, [commit("g", offset)])
     os.truncate(beside(path, "-wal"), size)
-    if not size:
+    if is_written_on:
         await owner.append(0, [commit("g", 20)])  # the file is as long again
     if is_noticed:
         with pytest.raises(StoreRefused, match=r"store\.db-wal: was cut while .*a backup in"):
@@ -533,6 +537,27 @@ async def test_a_write_ahead_log_that_is_cut_is_noticed(
     assert await asyncio.to_thread(path.read_bytes) == content
     beside(path, "-wal").unlink()
     assert await stored(path) == 7
+
+
+@pytest.mark.parametrize("page_bytes", [512, 65_536])
+async def test_a_database_with_pages_of_another_size_is_not_taken_for_cut(
+    path: Path, page_bytes: int
+) -> None:
+    await (await Owner(SqliteOffsetStorage(path)).start()).storage.close()
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        for statement in ("journal_mode = DELETE", f"page_size = {page_bytes}"):
+            connection.execute(f"PRAGMA {statement}")
+        connection.execute("VACUUM")
+    storage = SqliteOffsetStorage(path)
+    owner = await Owner(storage).start()
+    for offset in range(1, 20):
+        await owner.append(0, [commit("g", offset)])
+        await storage.check_place()
+    os.truncate(beside(path, "-wal"), page_bytes)
+    await owner.append(0, [commit("g", 20)])
+    with pytest.raises(StoreRefused, match="was cut"):
+        await storage.check_place()
+    await storage.close()
 
 
 async def test_a_write_ahead_log_that_sqlite_shortens_is_not_taken_for_cut(path: Path) -> None:
