@@ -20,8 +20,9 @@ def end_cleanly_while_importing() -> None:
 def open_missing_streams() -> None:
     """Open ``/dev/null`` as each standard stream that is closed.
 
-    A program may start a daemon with closed streams. Then sockets and files of the daemon would get
-    the numbers 0 to 2, and libuv aborts when it closes such a descriptor.
+    A program may start us with closed streams. Then sockets and files would get the numbers 0 to 2,
+    and libuv aborts when it closes such a descriptor. And a command like ``health`` would fail,
+    because it has nothing to write to.
     """
     for number in (0, 1, 2):
         try:
@@ -63,8 +64,8 @@ def say_what_is_missing(*, is_daemon: bool) -> int:
 def main() -> None:
     """Run the command line."""
     is_daemon = sys.argv[1:2] == ["serve"]
+    open_missing_streams()
     if is_daemon:
-        open_missing_streams()
         end_cleanly_while_importing()
         import_less()
     if importlib.util.find_spec("typer") is None:

@@ -210,6 +210,16 @@ def test_a_standard_output_that_is_full_is_told_in_one_line(groupkeeper):
     )
 
 
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_command_with_closed_standard_streams_succeeds(groupkeeper, closed):
+    """A health check may have none. It ended with 1 and a traceback, although all was well."""
+    groupkeeper.commit("billing", {("orders", 0): 7})
+    program = f'exec "{sys.executable}" -m groupkeeper group list --server "$0" {closed}'
+    command = ["sh", "-c", program, groupkeeper.bootstrap]
+    done = subprocess.run(command, cwd=ROOT, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 @pytest.mark.parametrize("port", ["0", "65536", "", "x"])
 def test_a_port_that_nobody_can_be_asked_at_is_a_usage_error(port):
     result = run("group", "list", "--server", f"127.0.0.1:{port}")
