@@ -15,6 +15,11 @@ CALL_S: Final = 60.0
 """The longest time, in seconds, that a thread waits for a call. Usually a call without an answer
 fails earlier, at its own time limit."""
 
+LAST_TURNS: Final = 5
+"""The turns of a loop before it ends. A connection that was closed, or whose peer has closed it,
+needs a turn or two to close its socket. Otherwise the socket stays open until the collector comes.
+"""
+
 _T = TypeVar("_T")
 
 
@@ -62,9 +67,14 @@ class BlockingLoop:
 
     def close(self) -> None:
         """End the thread and the loop."""
-        self._loop.call_soon_threadsafe(self._loop.stop)
+        asyncio.run_coroutine_threadsafe(self._end(), self._loop)
         self._thread.join()
         self._loop.close()
+
+    async def _end(self) -> None:
+        for _ in range(LAST_TURNS):
+            await asyncio.sleep(0)
+        self._loop.stop()
 
 
 class SharedLoop:

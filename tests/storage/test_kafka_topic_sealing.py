@@ -105,7 +105,7 @@ class Sealed:
 async def sealed(kafka: RealKafka, tmp_path: Path) -> AsyncIterator[Sealed]:
     sealed = Sealed(KafkaTopicSite(kafka), tmp_path / "log")
     yield sealed
-    for owner in sealed.owners:
+    for owner in (*sealed.owners, *sealed.site.owners):
         await owner.storage.close()
 
 
