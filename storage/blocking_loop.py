@@ -19,6 +19,8 @@ LAST_TURNS: Final = 5
 """The turns of a loop before it ends. A connection that was closed, or whose peer has closed it,
 needs a turn or two to close its socket. Otherwise the socket stays open until the collector comes.
 """
+LAST_TURN_S: Final = 0.002
+"""The time for each of these turns: TLS also waits for an answer of the peer."""
 
 _T = TypeVar("_T")
 
@@ -73,7 +75,7 @@ class BlockingLoop:
 
     async def _end(self) -> None:
         for _ in range(LAST_TURNS):
-            await asyncio.sleep(0)
+            await asyncio.sleep(LAST_TURN_S)
         self._loop.stop()
 
 

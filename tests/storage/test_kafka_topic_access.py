@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -25,11 +27,22 @@ from tests.helpers.storage.kafka_access import (
     give_rights,
     make_user,
 )
+from tests.helpers.storage.sealed_store import until
 from tests.helpers.storage.storage_owner import IDENTITY, Owner
 
 pytestmark = pytest.mark.kafka_topic
 
 WAYS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "a certificate"]
+
+
+@pytest.fixture(autouse=True)
+async def connections() -> AsyncIterator[None]:
+    """Wait at the end until all sockets are closed: TLS waits for an answer of the broker. The loop
+    of a test ends earlier than that of a daemon.
+    """
+    yield
+    loop: Any = asyncio.get_running_loop()
+    await until(lambda: all(each._sock is None for each in loop._transports.values()))
 
 
 @pytest.fixture(scope="module")
