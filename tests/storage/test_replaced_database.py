@@ -82,6 +82,15 @@ async def stored(path: Path) -> int:
     return int(found[0])
 
 
+async def backed_up_in_use(path: Path) -> tuple[Owner, Path]:
+    """Return the owner of a store with 30 commits, and a backup of it."""
+    owner = await Owner(SqliteOffsetStorage(path)).start()
+    await commit_up_to(owner, 30)
+    copy = path.with_name("copy.db")
+    back_up(path, copy)
+    return owner, copy
+
+
 async def killed_beside(path: Path, copy: Path) -> None:
     """Leave a killed store with 60 commits, and a backup of its first 20."""
     owner = await Owner(SqliteOffsetStorage(path)).start()
@@ -267,10 +276,7 @@ async def test_nothing_is_lost_if_the_present_copy_is_restored_with_sqlite_while
     path: Path,
 ) -> None:
     """Its mark must not get into the database, or a start would set aside what came later."""
-    owner = await Owner(SqliteOffsetStorage(path)).start()
-    await commit_up_to(owner, 30)
-    copy = path.with_name("copy.db")
-    back_up(path, copy)
+    owner, copy = await backed_up_in_use(path)
     restore_with_sqlite(copy, path)
     acknowledged = [30]
     with pytest.raises(StoreRefused, match="was overwritten"):
@@ -319,10 +325,7 @@ async def test_an_older_copy_that_sqlite_restores_while_it_is_used_is_noticed_at
     path: Path,
 ) -> None:
     """It has the same epoch, and lacks what was acknowledged since."""
-    owner = await Owner(SqliteOffsetStorage(path)).start()
-    await commit_up_to(owner, 30)
-    copy = path.with_name("copy.db")
-    back_up(path, copy)
+    owner, copy = await backed_up_in_use(path)
     await commit_up_to(owner, 40, first=31)
     restore_with_sqlite(copy, path)
     with pytest.raises(StoreRefused, match="was overwritten"):
@@ -336,10 +339,7 @@ async def test_a_complete_copy_of_any_size_over_the_database_is_noticed(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(store_files, "CHECK_EVERY_S", 0.0)
-    owner = await Owner(SqliteOffsetStorage(path)).start()
-    await commit_up_to(owner, 30)
-    copy = path.with_name("copy.db")
-    back_up(path, copy)
+    owner, copy = await backed_up_in_use(path)
     with copy.open("ab") as file:
         file.write(bytes(1_000_000))
     overwrite(copy, path)
@@ -350,10 +350,7 @@ async def test_a_complete_copy_of_any_size_over_the_database_is_noticed(
 
 async def overwritten_in_use(path: Path) -> tuple[Owner, bytes]:
     """Copy a backup with 30 commits over a database in use, which has 40. Return its content."""
-    owner = await Owner(SqliteOffsetStorage(path)).start()
-    await commit_up_to(owner, 30)
-    copy = path.with_name("copy.db")
-    back_up(path, copy)
+    owner, copy = await backed_up_in_use(path)
     await commit_up_to(owner, 40, first=31)
     overwrite(copy, path)
     return owner, read(copy)
@@ -391,10 +388,7 @@ async def test_a_checkpoint_leaves_a_backup_over_the_database_as_it_is(
 
 async def test_a_close_copies_a_backup_that_sqlite_restored_and_copied(path: Path) -> None:
     """Then the log belongs to the database, although the database has the mark."""
-    owner = await Owner(SqliteOffsetStorage(path)).start()
-    await commit_up_to(owner, 30)
-    copy = path.with_name("copy.db")
-    back_up(path, copy)
+    owner, copy = await backed_up_in_use(path)
     restore_with_sqlite(copy, path)
     with closing(sqlite3.connect(path)) as shell:
         shell.execute("PRAGMA wal_checkpoint").fetchall()

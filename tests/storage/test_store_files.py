@@ -270,7 +270,9 @@ async def test_a_forked_child_keeps_no_descriptor_that_waits_for_a_reader(path: 
     owner = await Owner(SqliteOffsetStorage(path)).start()
     with closing(file_lock.connect_reading(path)):
         await owner.storage.close()
-        assert spare_of(path)
+        links = [Path(os.readlink(f"/proc/self/fd/{fd}")).name for fd in spare_of(path)]
+        names = sorted(link.removesuffix(" (deleted)") for link in links)
+        assert names == ["store.db", "store.db-shm"]
         before = held(path)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # of threads: it ends at once
@@ -454,23 +456,25 @@ async def test_a_store_whose_files_were_taken_away_is_never_written_again(
     assert await stored(path) == 7
 
 
-@pytest.mark.parametrize("link", ["store.db", "now"])
+@pytest.mark.parametrize(
+    ("link", "leads_to", "url_path"),
+    [("store.db", "store.db", "store.db"), ("now", "", "now/store.db")],
+)
 async def test_a_symbolic_link_that_leads_to_another_store_is_noticed(
-    tmp_path: Path, link: str
+    tmp_path: Path, link: str, leads_to: str, url_path: str
 ) -> None:
     """A start would use the other store, so what is acknowledged would be gone."""
     old, new = tmp_path / "old", tmp_path / "new"
     old.mkdir()
     new.mkdir()
-    database = "store.db" if link == "now" else ""
     name = tmp_path / link
-    name.symlink_to(old / ("" if database else "store.db"))
-    storage = SqliteOffsetStorage(name / database if database else name)
+    name.symlink_to(old / leads_to)
+    storage = SqliteOffsetStorage(tmp_path / url_path)
     owner = await Owner(storage).start()
     await owner.append(0, [commit("g", 7)])
     await storage.check_place()
     name.unlink()
-    name.symlink_to(new / ("" if database else "store.db"))
+    name.symlink_to(new / leads_to)
     with pytest.raises(StoreRefused, match=r"while this process used it.*let it lead to .*old"):
         await storage.check_place()
     await storage.close()

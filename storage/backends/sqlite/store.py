@@ -195,12 +195,8 @@ class SqliteOffsetStorage:
         try:
             # This runs after the last fold, and the loop no longer uses the map.
             self._fold.settle()
-            if is_overwritten and self._connection is not None:
-                connection, self._connection = self._connection, None
-                close_without_checkpoint(connection, self.path)
-            is_copied = self._close_connection(
-                self._fold.folded_row(self._last_row) if is_known else 0
-            )
+            folded_row = self._fold.folded_row(self._last_row) if is_known else 0
+            is_copied = self._close_connection(folded_row, keeps_wal=is_overwritten)
             if is_copied:
                 lock.mark_complete()
         finally:
@@ -217,13 +213,16 @@ class SqliteOffsetStorage:
         except sqlite3.Error:
             return True
 
-    def _close_connection(self, folded_row: int) -> bool:
-        """Close the connection. Return True if the end is recorded and the whole WAL is copied."""
+    def _close_connection(self, folded_row: int, *, keeps_wal: bool) -> bool:
+        """Close the connection. Return True if the end is recorded and the whole WAL is copied.
+        With ``keeps_wal`` nothing of it is copied.
+        """
         connection, self._connection = self._connection, None
         if connection is None:
             return False
         is_busy = 1
-        close: Callable[[], None] = connection.close
+        keep_wal = partial(close_without_checkpoint, connection, self.path)
+        close: Callable[[], None] = keep_wal if keeps_wal else connection.close
         try:
             if self._is_marked:
                 save_folded_row(connection, folded_row, self._epoch)
@@ -233,7 +232,7 @@ class SqliteOffsetStorage:
         except sqlite3.Error as error:
             # The WAL contains the acknowledged changes, and the next start sees an unclean end.
             if is_failed_sync(error):
-                close = partial(close_without_checkpoint, connection, self.path)
+                close = keep_wal
         finally:
             close()
         return not is_busy

@@ -63,15 +63,15 @@ def test_a_url_that_names_no_store_is_refused_without_its_password(url: str, sho
 @pytest.mark.parametrize(
     "url",
     [
-        *("", "memory", "a.db"),
-        *(
-            "sqlite:",
-            "sqlite:///",
-            "sqlite:////",
-            "sqlite:///.",
-            "sqlite:///\0.db",
-            "sqlite://a.db",
-        ),
+        "",
+        "memory",
+        "a.db",
+        "sqlite:",
+        "sqlite:///",
+        "sqlite:////",
+        "sqlite:///.",
+        "sqlite:///\0.db",
+        "sqlite://a.db",
     ],
 )
 def test_what_names_no_storage_is_refused_with_what_does(url: str) -> None:
